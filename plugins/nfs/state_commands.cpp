@@ -308,24 +308,12 @@ private:
 // Of one sort, in one answer.
 constexpr std::size_t most_names_of_grace = 100;
 
-// As `clients` shows it. A key of minor version 0 begins with "4.0 ", 16 digits and a space.
-std::string name_of_key(const std::string& key)
-{
-    constexpr std::size_t digits = 16;
-    constexpr std::string_view head = "4.0 ";
-    constexpr std::size_t all = head.size() + digits + 1;
-    const bool is_of_minor_0 =
-        key.size() >= all && key.starts_with(head) && key[all - 1] == ' ' &&
-        std::string_view(key).substr(head.size(), digits).find_first_not_of("0123456789abcdef") ==
-            std::string_view::npos;
-    return is_of_minor_0 ? key.substr(all) : key;
-}
-
+// As `clients` shows them.
 std::vector<std::string> names_of_keys(const std::vector<std::string>& keys)
 {
     std::vector<std::string> names;
     for (const std::string& key : keys)
-        names.push_back(name_of_key(key));
+        names.emplace_back(files::name_of_key(key));
     return names;
 }
 

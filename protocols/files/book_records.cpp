@@ -150,7 +150,10 @@ bool client_book::lacks_record(client_id client, share keeps_out) const noexcept
 bool client_book::waits_for_store(client_id client) const noexcept
 {
     const auto known = clients_.find(client);
-    return known != clients_.end() && known->second->is_leaving_store;
+    if (known == clients_.end())
+        return false;
+    const booked_client& c = *known->second;
+    return c.card->leaving > 0 && c.storing && !c.is_dropping;
 }
 
 bool client_book::is_being_written(client_id client) noexcept
@@ -260,14 +263,15 @@ void client_book::tell_end_of_grace() const noexcept
         const grace_period::report how = grace_.how_it_goes(now(), most_told_of_grace);
         std::string names;
         for (const std::string& key : how.keys_absent)
-            names += (names.empty() ? "" : ", ") + printable(key);
+            names += (names.empty() ? "" : ", ") + printable(name_of_key(key));
         if (how.clients.absent > how.keys_absent.size())
             names += " and " + std::to_string(how.clients.absent - how.keys_absent.size()) + " more";
         log(log_level::info, "nfs",
-            "grace is over: clients have taken back what they had before the restart, and files are opened, "
-            "locked and removed again",
+            "grace is over: files are opened, locked and removed again, and nothing of before the restart is "
+            "taken back any more",
             {{"clients", how.clients.recorded},
              {"done", how.clients.done},
+             {"gone", how.clients.lost},
              {"back", how.clients.back},
              {"absent", how.clients.absent},
              {"not_back", names.empty() ? std::string("nobody") : names}});

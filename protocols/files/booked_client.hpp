@@ -25,7 +25,7 @@ struct booked_client {
     }
     const std::shared_ptr<client_card> card;
     bool storing = false;          // the store is writing of it
-    bool is_leaving_store = false; // the store is to remove its record, and then what it has goes
+    bool is_dropping = false;      // its record is gone, and what it has goes; `storing` is set
     bool is_removed = false;       // its record, and not written since
     std::uint32_t host_number = 0; // of the start of a host that took its locks; 0: it has not said that
     time_point renewed{};

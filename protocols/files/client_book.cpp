@@ -496,14 +496,14 @@ task<result<void>> client_book::take_here(client_id id, client_state into, bool 
     task<void> dropping = drop_all_of(id); // made before, as it can't fail once the record is gone
     c->storing = true;
     result<void> removed = error(std::errc::not_enough_memory, "the recovery store");
-    c->is_leaving_store = true;
     try {
         removed = co_await store_.remove(c->card->key);
     } catch (...) { // as a store that refuses
     }
-    c->is_leaving_store = false;
+    c->is_dropping = removed.has_value();
     if (removed)
         co_await dropping;
+    c->is_dropping = false;
     c->storing = false;
     wake(storing_);
     if (!removed) {

@@ -7,6 +7,17 @@
 
 namespace verbena::files {
 
+std::string_view name_of_key(std::string_view key) noexcept
+{
+    constexpr std::size_t digits = 16;
+    constexpr std::string_view head = "4.0 ";
+    constexpr std::size_t all = head.size() + digits + 1;
+    const bool is_of_minor_0 =
+        key.size() >= all && key.starts_with(head) && key[all - 1] == ' ' &&
+        key.substr(head.size(), digits).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+    return is_of_minor_0 ? key.substr(all) : key;
+}
+
 grace_period::grace_period(std::vector<reclaimer> reclaimers, time_point until)
     : until_(until), phase_(reclaimers.empty() ? phase::over : phase::reclaiming)
 {
@@ -39,9 +50,12 @@ void grace_period::note_back(std::string_view key) noexcept
 
 void grace_period::list_those_left(report& into, std::size_t most) const
 {
-    for (const auto& [key, client] : keys_)
-        if (auto& keys = client.is_back ? into.keys_back : into.keys_absent; keys.size() < most)
-            keys.push_back(key);
+    std::size_t left = std::min(most, clients_.back) + std::min(most, clients_.absent);
+    for (auto at = keys_.begin(); left != 0 && at != keys_.end(); ++at)
+        if (auto& keys = at->second.is_back ? into.keys_back : into.keys_absent; keys.size() < most) {
+            keys.push_back(at->first);
+            --left;
+        }
 }
 
 grace_period::report grace_period::how_it_goes(time_point now, std::size_t most) const

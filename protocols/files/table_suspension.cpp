@@ -76,7 +76,10 @@ void state_table::note_lost(state_entry& s) noexcept
 
 bool state_table::has_lost(client_id client, const stateid& id) const noexcept
 {
-    return client != nobody && states_->revoked_from(id) == client;
+    if (client == nobody || states_->revoked_from(id) != client)
+        return false;
+    const auto card = commons_.clients().find(client);
+    return card != nullptr && is_living(*card, true).has_value();
 }
 
 bool state_table::has_lost_by_admin(client_id client) const noexcept
@@ -204,9 +207,14 @@ task<void> state_table::lose_file(storage::handle file, storage::restored_state&
     std::size_t opens = 0;
     std::string clients;
     std::size_t taken = 0;
+    bool are_locks_gone = false;
+    // The locks of an open come before it: they would go with it, and nobody would keep them in mind.
     const auto next = [f]() -> state_entry* {
-        if (auto* const m = f->opens.front())
+        if (auto* const m = f->opens.front()) {
+            if (auto* const l = static_cast<open_entry&>(m->owner).locks.front())
+                return &l->owner;
             return &m->owner;
+        }
         if (auto* const m = f->locks.front()) // of hosts
             return &m->owner;
         auto* const m = f->recallables.front();
@@ -215,14 +223,20 @@ task<void> state_table::lose_file(storage::handle file, storage::restored_state&
     for (state_entry* s = next(); s != nullptr; s = next()) {
         if (s->kind == state_kind::open && opens++ == 0)
             clients = printable(s->client.card.key);
-        note_lost(*s);
-        remove(*s);
+        if (s->kind != state_kind::other) // which is fenced, and its stateid is bad_stateid
+            note_lost(*s);
+        if (s->kind == state_kind::lock)
+            are_locks_gone |= erase_lock(static_cast<lock_entry&>(*s));
+        else
+            remove(*s);
         if (++taken % states_at_once != 0)
             continue;
         const bool goes_on = co_await sleep_for(duration::zero());
         if (!goes_on)
             break;
     }
+    if (are_locks_gone)
+        unlocked(*f);
     ++to.lost_files;
     tell_lost("a file that was open " + std::to_string(opens) + " times" +
                   (clients.empty() ? std::string() : ", first by client " + clients) + ": it is gone",

@@ -53,9 +53,9 @@ constexpr std::chrono::seconds patience_with_a_part{15};
 constexpr const char* log_lines = "5000";
 
 // Commands that only tell, of verbena's own: those of others may do anything.
-constexpr std::array<std::string_view, 14> listing_commands = {
-    "help",    "status", "config", "connections", "modules", "loglevel", "exports",
-    "clients", "opens",  "locks",  "mounts",      "devices", "sessions", "requests"};
+constexpr std::array<std::string_view, 15> listing_commands = {
+    "help",  "status", "config", "connections", "modules", "loglevel", "exports", "clients",
+    "grace", "opens",  "locks",  "mounts",      "devices", "sessions", "requests"};
 
 /// One file of the archive.
 struct part {

@@ -203,7 +203,11 @@ class Admin(daemon.DaemonTest):
         inside = {name.removeprefix("verbena-bundle/"): text for name, text in files.items()}
         self.assertLessEqual({"CONTENTS.txt", "host.txt", "config.toml", "metrics.txt", "log.txt", "commands/status.json",
                               "commands/exports.json", "commands/clients.json", "limits.txt"}, set(inside))
-        self.assertNotIn("commands/drain.json", inside)
+        # All that tell and need no argument: whoever adds a command says here or in bundle.cpp which it is.
+        commands = {row["command"] for row in json.loads(inside["commands/help.json"])["rows"]}
+        acting = {"check", "drain", "evict", "log", "reload", "resume", "suspend"}
+        gathered = {name.removeprefix("commands/").removesuffix(".json") for name in inside if name.startswith("commands/")}
+        self.assertEqual(gathered | {"config"}, commands - acting)
         self.assertEqual(json.loads(inside["commands/status.json"])["rows"][0]["pid"], state.process.pid)
         self.assertIn(b"verbena_export_up", inside["metrics.txt"])
         self.assertIn(self.data.encode(), inside["config.toml"])

@@ -41,19 +41,21 @@ struct clients_fixture : files_fixture {
 BOOST_FIXTURE_TEST_CASE(it_is_told_who_did_not_come_back_after_a_restart, clients_fixture)
 {
     using names = std::vector<std::string>;
-    for (const char* key : {"a", "b", "c"})
+    for (const char* key : {"a", "b", "c", "ended", "4.0 0123456789abcdef d"})
         (void)client(key);
     start();
     a = *book->add_client("a");
     b = *book->add_client("b");
     (void)*book->add_client("new");
+    BOOST_REQUIRE(run(book->revoke_client(*book->add_client("ended"))));
     BOOST_REQUIRE(run(book->reclaim_complete(a)));
     const auto as_it_is = [&] {
         const grace_period::report told = book->how_grace_goes(10);
         const auto& stats = book->stats();
-        return told.clients.recorded == 3 && told.clients.done == 1 && told.keys_back == names{"b"} &&
-               told.keys_absent == names{"c"} && stats.grace_recorded.value() == 3 &&
-               stats.grace_done.value() == 1 && stats.grace_absent.value() == 1;
+        return told.clients.recorded == 5 && told.clients.done == 1 && told.keys_back == names{"b"} &&
+               told.keys_absent == names{"4.0 0123456789abcdef d", "c"} &&
+               stats.grace_recorded.value() == 5 && stats.grace_done.value() == 1 &&
+               stats.grace_absent.value() == 2;
     };
     BOOST_TEST(as_it_is());
     BOOST_TEST((book->how_grace_goes(10).left == table->options().grace_time));
@@ -68,7 +70,8 @@ BOOST_FIXTURE_TEST_CASE(it_is_told_who_did_not_come_back_after_a_restart, client
     }());
     BOOST_TEST((book->grace() == grace_period::phase::over));
     BOOST_TEST(as_it_is());
-    BOOST_TEST(lines.count({"grace is over", " clients=3 ", " done=1 ", " absent=1 ", "not_back=c"}) == 1u);
+    BOOST_TEST(lines.count({"grace is over: files are opened", " clients=5 ", " done=1 ", " gone=1 ",
+                            " back=1 ", " absent=2 ", "not_back=\"d, c\""}) == 1u);
 }
 
 BOOST_FIXTURE_TEST_CASE(a_lease_ends_and_is_renewed, clients_fixture)

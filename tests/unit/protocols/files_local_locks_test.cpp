@@ -972,7 +972,8 @@ BOOST_FIXTURE_TEST_CASE(the_end_of_all_locks_meanwhile_leaves_nothing, suspended
 
 BOOST_FIXTURE_TEST_CASE(files_that_are_gone_are_taken_from_their_clients, suspended_fixture)
 {
-    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    const auto mine = lock(a, {0, 9}, write);
+    BOOST_REQUIRE(mine);
     BOOST_TEST(look_for_files(0).files == 1u);
     BOOST_TEST(look_for_files(EIO).lost_files == 0u); // which says nothing
     BOOST_TEST(look_for_files(ESTALE, true).lost_files == 0u);
@@ -983,9 +984,35 @@ BOOST_FIXTURE_TEST_CASE(files_that_are_gone_are_taken_from_their_clients, suspen
     BOOST_TEST_REQUIRE(got.lost.size() == 1u);
     BOOST_TEST(is(table->test_stateid(a, of_a), errc::admin_revoked));
     BOOST_TEST(is(table->test_stateid(b, of_b), errc::admin_revoked));
+    BOOST_TEST(is(table->test_stateid(a, *mine), errc::admin_revoked)); // the lock's own
+    for (const stateid& gone : {*mine, of_a}) {
+        BOOST_TEST(book->has_lost_by_admin(a));
+        BOOST_TEST(run(table->free_stateid(a, gone)).has_value());
+    }
+    BOOST_TEST(!book->has_lost_by_admin(a));
     BOOST_TEST(table->stats().opens.value() == 0);
     BOOST_TEST(table->stats().locks.value() == 0);
     BOOST_TEST(table->stats().files.value() == 0);
+}
+
+// A host asks again, and hears how it is. A client with a lease waits by its open, which is gone.
+BOOST_FIXTURE_TEST_CASE(who_waits_for_a_lock_of_a_file_that_is_gone_is_told, suspended_fixture)
+{
+    BOOST_REQUIRE(lock(a, {0, 9}, write));
+    const auto host = book->add_host("h", 0);
+    BOOST_REQUIRE((host && run(book->record(*host))));
+    owner_lock waits;
+    waits.client = *host;
+    waits.file = file_named("f");
+    waits.owner = owner_named("x");
+    waits.bytes = {0, 9};
+    waits.type = write;
+    waits.wait = true;
+    lock_holder holder;
+    BOOST_TEST(is(table->lock_by_owner(waits, &holder), errc::denied));
+    BOOST_TEST(told() == 0u);
+    BOOST_TEST(look_for_files(ESTALE).lost_files == 1u);
+    BOOST_TEST(told() == 1u);
 }
 
 // Others of the shard have their turn between the parts.

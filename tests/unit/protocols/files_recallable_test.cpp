@@ -5,6 +5,10 @@
 
 #include <verbena/core/log.hpp>
 
+#include <atomic>
+#include <cerrno>
+#include <functional>
+
 BOOST_AUTO_TEST_SUITE(files_recallable_test)
 
 using namespace verbena;
@@ -40,6 +44,24 @@ BOOST_FIXTURE_TEST_CASE(a_client_has_one_state_for_all_its_ranges_of_a_file, fix
     BOOST_TEST(!rest->has_value());
     BOOST_TEST(table->stats().other_states.value() == 0);
     BOOST_TEST(is(table->test_stateid(a, **none_to_read), errc::bad_stateid));
+}
+
+// FREE_STATEID is not how a client gives back a layout (RFC 8881 18.38), so nobody may be told to free one.
+BOOST_FIXTURE_TEST_CASE(of_a_file_that_is_gone_it_is_fenced_and_not_kept_in_mind, fixture)
+{
+    const auto o = open(a, "o", "f", both);
+    const auto held = table->hold(asks(a, o->id));
+    BOOST_REQUIRE(held);
+    BOOST_REQUIRE(table->close(a, o->id, file_named("f")));
+    BOOST_REQUIRE(table->test_stateid(a, *held));
+    const std::function<task<result<void>>(const storage::handle&)> look =
+        [](const storage::handle&) -> task<result<void>> { co_return error::from_errno(ESTALE, "by hand"); };
+    storage::restored_state to;
+    const std::atomic<bool> goes_on{true};
+    run([&]() -> task<void> { co_await table->drop_lost_files(0, look, to, goes_on); }());
+    BOOST_TEST(to.lost_files == 1u);
+    BOOST_TEST(is(table->test_stateid(a, *held), errc::bad_stateid));
+    BOOST_TEST(!book->has_lost_by_admin(a));
 }
 
 BOOST_FIXTURE_TEST_CASE(who_may_not_have_it_is_told, fixture)

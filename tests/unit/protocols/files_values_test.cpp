@@ -246,6 +246,15 @@ BOOST_AUTO_TEST_CASE(grace_tells_who_is_done_who_is_back_and_who_is_absent)
     BOOST_TEST(is_as_it_should(g.clients()));
 }
 
+BOOST_AUTO_TEST_CASE(a_key_of_minor_version_0_has_its_name_behind_a_head)
+{
+    BOOST_TEST(name_of_key("4.0 0123456789abcdef a b") == "a b");
+    BOOST_TEST(name_of_key("4.0 0123456789abcdef ") == "");
+    for (const char* other : {"a", "", "4.0 ", "4.0 0123456789abcdeg a", "4.0 0123456789abcdef",
+                              "4.1 0123456789abcdef a", "4.0 0123456789abcdef0a"})
+        BOOST_TEST(name_of_key(other) == other);
+}
+
 BOOST_AUTO_TEST_CASE(of_absent_clients_no_more_than_some_are_kept_in_mind)
 {
     std::vector<reclaimer> all;

@@ -968,8 +968,12 @@ BOOST_FIXTURE_TEST_CASE(who_frees_nothing_is_told_for_a_lease_what_went_with_an_
     TEST_STATEID4args testing;
     testing.stateids = std::span<const stateid4>(asked);
     answer4 tested = first.call(testing);
-    for (const nfsstat4 status : tested.good<TEST_STATEID4res>().status_codes)
+    int told = 0;
+    for (const nfsstat4 status : tested.good<TEST_STATEID4res>().status_codes) {
         BOOST_TEST(status == nfsstat4::admin_revoked);
+        ++told;
+    }
+    BOOST_TEST(told == 1);
     BOOST_TEST(first.call(FREE_STATEID4args{mine.id}).status() == nfsstat4::ok);
 }
 
@@ -988,6 +992,69 @@ BOOST_FIXTURE_TEST_CASE(a_recall_of_what_went_with_an_export_ends_with_any_answe
     }
     pass(60s, 1s);
     BOOST_TEST(first_way->calls.size() == 1u);
+}
+
+namespace {
+
+/// The first client has delegations of more files than it is called about at once, and loses them with the export.
+struct losing_fixture : fixture {
+    void lose_many()
+    {
+        for (int i = 0; i < 9; ++i)
+            (void)delegated("f" + std::to_string(i));
+        files::state_table::export_losses lost;
+        std::size_t place = 0;
+        while (commons->state.table().drop_export(
+            exports.all()[0].id, files::state_table::export_state::delegations, place, lost)) {
+        }
+        BOOST_TEST(lost.delegations == 9u);
+        BOOST_TEST(stats().read_delegations.value() == 0);
+    }
+    std::uint64_t counted(callback_counters::outcome how) const
+    {
+        return commons->callbacks.counters()
+            .calls[std::size_t(callback_counters::kind::recall)][std::size_t(how)]
+            .value();
+    }
+    std::int64_t waiting() const { return commons->callbacks.counters().waiting.value(); }
+};
+
+} // namespace
+
+// Recalls that others wait for would stand behind these.
+BOOST_FIXTURE_TEST_CASE(who_can_t_be_called_is_not_called_later_for_what_went_with_an_export, losing_fixture)
+{
+    begin();
+    make("g");
+    lose_many();
+    first_way->is_open = false;
+    pass(1s, 10ms);
+    BOOST_TEST(counted(callback_counters::outcome::unreachable) == 9u);
+    BOOST_TEST(waiting() == 0);
+    first_way->is_open = true;
+    (void)first.call();
+    const auto mine = first.open(first.opening("g", share4::access_read));
+    BOOST_TEST_REQUIRE(mine.res.delegation.delegation_type == deleg::read);
+    BOOST_TEST(second.open(second.opening("g")).status == nfsstat4::delay);
+    pass(3s, 10ms);
+    BOOST_TEST_REQUIRE(first_way->calls.size() == 1u);
+    BOOST_CHECK(first_way->calls[0].id == mine.res.delegation.stateid);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_client_that_was_ended_is_not_told_what_went_with_an_export, losing_fixture)
+{
+    begin();
+    lose_many();
+    first_way->silent = true;
+    pass(1s, 10ms);
+    BOOST_TEST(first_way->calls.size() == 1u); // three wait for its slot, and five for these
+    run_until_complete(*shard, [&]() -> task<void> {
+        (void)co_await commons->evicted.end(text_of_client(first.id), duration::zero());
+    }());
+    pass(60s, 100ms);
+    BOOST_TEST(first_way->calls.size() == 4u);
+    BOOST_TEST(counted(callback_counters::outcome::unreachable) == 0u);
+    BOOST_TEST(waiting() == 0);
 }
 
 // The reload may have been there before the delegation was.

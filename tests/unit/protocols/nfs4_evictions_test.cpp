@@ -233,6 +233,61 @@ BOOST_FIXTURE_TEST_CASE(it_is_told_how_far_the_end_of_a_client_is, fixture)
     run_until_complete(*shard, [&]() -> task<void> { co_await ending.join(); }());
 }
 
+// Its record has to be written before it can go.
+BOOST_FIXTURE_TEST_CASE(the_state_folder_is_named_also_where_it_hangs_with_the_client_s_first_open, fixture)
+{
+    const auto waits_for_store = [this](clientid4 id) {
+        return run_until_complete(*shard, commons->evicted.how_far(text_of_client(id))).waits_for_store;
+    };
+    minor = 0;
+    client0 old(*this, "old");
+    old.connect();
+    kept.takes = [] { return duration(60s); };
+    const std::shared_ptr<memory_call> opens = prepare(0, [&](compound_request& out) {
+        out.add(PUTROOTFH4args());
+        out.add(LOOKUP4args{"export"});
+        out.add(old.creating("g"));
+    });
+    scope under_way(*shard);
+    under_way.spawn([&]() -> task<void> { (void)co_await dispatcher->dispatch(*opens); });
+    pass(1s);
+    BOOST_TEST_REQUIRE(kept.writing == 1u);
+    BOOST_TEST(!waits_for_store(old.id)); // nobody ends it
+    under_way.spawn([&]() -> task<void> { (void)co_await commons->evicted.end(text_of_client(old.id), 2s); });
+    pass(10s, 1s);
+    BOOST_TEST(waits_for_store(old.id));
+    BOOST_TEST(!waits_for_store(a.id));
+    kept.takes = {};
+    pass(60s, 1s);
+    BOOST_TEST(!waits_for_store(old.id));
+    run_until_complete(*shard, [&]() -> task<void> { co_await under_way.join(); }());
+}
+
+// The rest is up to the shards that have its files.
+BOOST_FIXTURE_TEST_CASE(the_state_folder_is_not_named_when_the_record_is_gone, fixture)
+{
+    for (int i = 0; i < 600; ++i)
+        BOOST_TEST_REQUIRE(a.open(a.creating("f" + std::to_string(i))).status == nfsstat4::ok);
+    const auto client = run_until_complete(*shard, commons->evicted.find("a", 1)).at(0).state;
+    bool is_removed = false;
+    kept.wrote = [&](std::string_view what, std::string_view, files::share) {
+        is_removed |= what == "remove";
+    };
+    scope ending(*shard);
+    ending.spawn([&]() -> task<void> { (void)co_await commons->evicted.end(text_of_client(a.id), 2s); });
+    int parts = 0;
+    while (commons->state.table().stats().opens.value() > 1) {
+        shard->turn();
+        if (!is_removed)
+            continue;
+        ++parts;
+        BOOST_TEST(!commons->state.clients().waits_for_store(client));
+    }
+    BOOST_TEST(parts > 1);
+    run_until_complete(*shard, [&]() -> task<void> { co_await ending.join(); }());
+    kept.wrote = {};
+}
+
 BOOST_FIXTURE_TEST_CASE(a_client_is_kept_out_for_its_time_and_no_longer, fixture)
 {
     const log_at quiet(log_level::off);

@@ -99,6 +99,45 @@ BOOST_FIXTURE_TEST_CASE(who_does_not_know_what_it_lost_is_told_for_two_leases, r
     BOOST_TEST(give_back(file) == nfsstat4::bad_stateid);
 }
 
+// With its export, say by a reload that keeps the client out for some time. It goes by what it caches until it hears of
+// that.
+BOOST_FIXTURE_TEST_CASE(who_can_t_be_called_hears_by_renew_what_went_with_an_export, fixture)
+{
+    begin();
+    client0 c(*this, "c"), other(*this, "other");
+    c.connect();
+    (void)delegated(c, "f");
+    other.address = "127.0.0.1.8.2";
+    other.connect();
+    (void)delegated(other, "g");
+    host.silent = true;
+    files::state_table::export_losses lost;
+    std::size_t place = 0;
+    while (commons->state.table().drop_export(exports.all()[0].id,
+                                              files::state_table::export_state::delegations, place, lost)) {
+    }
+    BOOST_TEST(lost.delegations == 2u);
+    pass(30s, 100ms);
+    BOOST_TEST(called.at("127.0.0.1:2050").calls.size() == 1u); // the other one can be called
+    host.silent = false;
+    const auto told_for = [&](int times) {
+        for (int i = 0; i < times; ++i) {
+            BOOST_TEST(c.renew() == nfsstat4::cb_path_down);
+            BOOST_TEST(other.renew() == nfsstat4::ok);
+            pass(30s, 100ms);
+        }
+    };
+    told_for(7); // two leases from the first time on
+    BOOST_TEST(c.renew() == nfsstat4::ok);
+    // What is lost when it has been told already is told as long.
+    const files::client_id client = commons->v40.clients().state_of(c.id);
+    commons->v40.note_unheard_loss(client);
+    told_for(1);
+    commons->v40.note_unheard_loss(client);
+    told_for(12);
+    BOOST_TEST(c.renew() == nfsstat4::ok);
+}
+
 namespace {
 
 /// Likewise, and it has heard of that, and has delegations of "h" and "i".

@@ -489,7 +489,7 @@ std::shared_ptr<session> callback_sender::find_session(files::client_id client) 
 }
 
 // Whether it is still of use: a delegation may have been returned meanwhile, or taken; a waiter may have come by itself.
-// Whoever lost a delegation with its export hears of that once.
+// A client that lost a delegation with its export is told once, if it can be called.
 callback_sender::use_of callback_sender::use_at(files::state_table& table, const notice& n) noexcept
 {
     const auto use_if = [](bool is_of_use) { return is_of_use ? use_of::until_done : use_of::none; };
@@ -574,6 +574,12 @@ task<void> callback_sender::deliver(const notice* told)
             counters_.note(n.what, how);
         const bool is_heard = how == outcome::later || how == outcome::failed;
         if (how == outcome::ok || (is_heard && use == use_of::until_heard))
+            co_return;
+        // RENEW tells a client of minor version 0, and SEQUENCE all others.
+        if (use == use_of::until_heard && !is_heard)
+            commons_.v40.note_unheard_loss(n.client);
+        // What it is about is gone, and recalls that somebody waits for may stand behind it.
+        if (use == use_of::until_heard && how == outcome::unreachable)
             co_return;
         // Who can't answer at once is recalled, so that nobody waits for both.
         if (n.what == kind::getattr && how != outcome::later)

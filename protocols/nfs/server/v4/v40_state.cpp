@@ -190,7 +190,7 @@ task<nfsstat4> v40_state::renew_and_tell_here(clientid4 id)
 {
     const nfsstat4 status = co_await renew_client_here(id);
     const files::client_id client = clients_.state_of(id);
-    const bool lost_some = state_.clients().has_revoked(client);
+    const bool lost_some = state_.clients().has_revoked(client) || unheard_.contains(client);
     if (!lost_some)
         told_.erase(client);
     if (status != nfsstat4::ok || (!lost_some && !state_.clients().has_delegations(client)))
@@ -211,6 +211,8 @@ task<void> v40_state::end_telling(files::client_id client)
     if (now() - told < 2 * state_.options().lease)
         co_return;
     at->second = now(); // of the others
+    if (const auto lost = unheard_.find(client); lost != unheard_.end() && lost->second <= told)
+        unheard_.erase(lost);
     (void)co_await state_.clients().drop_revoked_until(client, told);
 }
 
@@ -234,6 +236,13 @@ void v40_state::forget(files::client_id client)
     owners_.forget(client);
     paths_.forget(client);
     told_.erase(client);
+    unheard_.erase(client);
+}
+
+void v40_state::note_unheard_loss(files::client_id client)
+{
+    if (clients_.knows(client))
+        unheard_.insert_or_assign(client, now());
 }
 
 task<bool> v40_state::tend(time_point now, std::size_t most_owners)

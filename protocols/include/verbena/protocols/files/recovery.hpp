@@ -29,6 +29,10 @@ constexpr share kept_out_by(delegation_type type, bool leased) noexcept
     return leased ? share::none : share::write;
 }
 
+/// The client's own name, of its key in the store, as users know it; a part of `key`. A key of minor version 0 of NFS 4
+/// begins with "4.0 ", 16 digits and a space, and any other key is a name.
+std::string_view name_of_key(std::string_view key) noexcept;
+
 /// Who may reclaim.
 struct reclaimer {
     std::string key;               ///< of the client, as it was written

@@ -97,7 +97,8 @@ public:
     static share surely_keeps_out(const open_request& r) noexcept;
     /// Whom it may keep out, with the delegation that it may bring.
     share may_keep_out(const open_request& r) noexcept;
-    /// Whether an administrator took that from the client, as far as this is known still: until it frees the stateid.
+    /// Whether an administrator took that from the client, as far as this is known still: until the client frees the
+    /// stateid. A client that has lost all its state, or is forgotten, has lost nothing in this way.
     bool has_lost(client_id client, const stateid& id) const noexcept;
     /// Whether there is anything of the client at any table that it has lost so, and has not freed.
     bool has_lost_by_admin(client_id client) const noexcept;

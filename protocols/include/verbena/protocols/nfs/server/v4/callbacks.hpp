@@ -120,8 +120,8 @@ private:
     /// Of a notice.
     enum class use_of : std::uint8_t {
         none,
-        until_heard, ///< by any answer: what it is about is gone already
-        until_done,  ///< and the client has done what it says, or can't
+        until_heard, ///< by any answer: what it is about is gone already. A client that can't be called is not told
+        until_done, ///< and the client has done what it says, or can't
     };
     static use_of use_at(files::state_table& table, const notice& n) noexcept;
     task<use_of> use_now(const notice* n);

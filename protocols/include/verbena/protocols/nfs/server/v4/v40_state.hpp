@@ -119,6 +119,10 @@ public:
     callback_paths& paths() noexcept { return paths_; }
     /// Any thread, for what its counters say.
     const callback_paths& paths() const noexcept { return paths_; }
+    /// The client has lost a delegation with its export, and a call that should tell it of that was not answered. For two
+    /// leases RENEW answers CB_PATH_DOWN, so that the client gives back all delegations that it knows of. Nothing, if this
+    /// is no client of minor version 0. The clients' home; throws bad_alloc.
+    void note_unheard_loss(files::client_id client);
     /// The client is no more.
     void forget(files::client_id client);
     /// Once a lease: what was not confirmed goes, and owners that have nothing. At most so many owners are looked at; true if that was not
@@ -180,6 +184,8 @@ private:
     callback_paths paths_;
     // When RENEW told of all that was revoked until then, those that have not heard what it was.
     std::unordered_map<files::client_id, time_point> told_;
+    // Clients that lost a delegation with its export, and could not be called: when that was last.
+    std::unordered_map<files::client_id, time_point> unheard_;
     files::client_id tended_ = files::nobody; // whose owners were looked at last
     files::limit_counters refused_limits_;
 };
