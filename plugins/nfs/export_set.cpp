@@ -732,6 +732,19 @@ stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
                 break;
             co_await std::suspend_always();
         }
+        // The locks of clients on a tree may be held by the back end of any of its exports, which they call until they go: also where
+        // that export went earlier. They go with the last export's files, so the last one waits for them.
+        const auto has_locks = [](const export_backend& b) {
+            return b.opened.has_locks && b.opened.has_locks();
+        };
+        const auto has_locks_of_tree = [&] {
+            const std::uint32_t space = c.gone->options.space;
+            return has_locks(*c.gone->backend) || std::ranges::any_of(parked_, [&](const parked& p) {
+                       return p.space == space && space != 0 && has_locks(*p.backend);
+                   });
+        };
+        while (!is_served(c.gone->options.space) && has_locks_of_tree())
+            co_await std::suspend_always();
         // Whoever has asked what is served may be looking at it still: a command, a scrape, what a suspension left to be done.
         const auto is_looked_at = [](const auto& e) {
             return e.use_count() > 1 || e->backend.use_count() > 1;
@@ -743,17 +756,14 @@ stepped export_set::close(closing& c, std::unique_lock<std::mutex>& lock)
         // What the others did with it comes before what follows: each count is changed once more.
         std::shared_ptr<served_export>(c.gone).reset();
         std::shared_ptr<export_backend>(c.gone->backend).reset();
-        const auto stays = [&is_served](std::uint32_t space, const export_backend& b) {
-            return is_served(space) && b.opened.has_locks && b.opened.has_locks();
-        };
         // All that needs memory is there before one goes.
         std::vector<leaving_back_end> all;
-        const bool is_parked = stays(c.gone->options.space, *c.gone->backend);
+        const bool is_parked = has_locks(*c.gone->backend);
         if (!is_parked)
             all.emplace_back(c.gone->backend);
         // Those that earlier reloads had to leave.
         for (const parked& p : parked_)
-            if (p.space != 0 && !stays(p.space, *p.backend))
+            if (p.space != 0 && !has_locks(*p.backend))
                 all.emplace_back(p.backend);
         if (is_parked)
             parked_.push_back({c.gone->backend, c.gone->config.pseudo, c.gone->options.space});

@@ -804,6 +804,39 @@ BOOST_FIXTURE_TEST_CASE(what_an_earlier_reload_left_for_its_locks_keeps_no_expor
     until_gone(locked);
 }
 
+// The locks of a tree may be held by the back end of an export that went before: it stays until they are gone, whatever else closes.
+BOOST_FIXTURE_TEST_CASE(what_has_locks_of_a_tree_goes_no_sooner_than_they, fixture)
+{
+    const test::log_at quiet(log_level::error);
+    plan({"/a", "/b", {"/c", {}, on_disk}, {"/d", {}, on_disk}})->apply();
+    const auto locked = backend("/c"), last = backend("/d"), other = backend("/b");
+    const auto has_locks = [](bool now) {
+        const std::lock_guard lock(the_disk.mutex);
+        the_disk.is_locked = now;
+    };
+    has_locks(true);
+    plan({"/a", "/b", {"/d", {}, on_disk}})->apply();
+    while (exports->count_unclosed().removed != 0)
+        std::this_thread::yield();
+    plan({"/a"})->apply();
+    until_gone(other);
+    for (const char* name :
+         {"/x", "/y", "/z"}) { // each has a turn behind all that was taken with the one before
+        plan({"/a", name})->apply();
+        const auto next = backend(name);
+        plan({"/a"})->apply();
+        until_gone(next);
+    }
+    while (exports->count_unclosed().removed > 1)
+        std::this_thread::yield();
+    BOOST_TEST(exports->count_unclosed().removed == 1u);
+    BOOST_TEST(!locked.expired());
+    BOOST_TEST(!last.expired());
+    has_locks(false);
+    until_gone(last);
+    until_gone(locked);
+}
+
 BOOST_FIXTURE_TEST_CASE(a_removed_export_serves_no_root_that_comes_later, fixture)
 {
     const test::log_at quiet(log_level::error);
