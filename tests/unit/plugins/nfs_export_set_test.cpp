@@ -829,7 +829,7 @@ BOOST_FIXTURE_TEST_CASE(what_has_locks_of_a_tree_goes_no_sooner_than_they, fixtu
     }
     while (exports->count_unclosed().removed > 1)
         std::this_thread::yield();
-    BOOST_TEST(exports->count_unclosed().removed == 1u);
+    BOOST_TEST_REQUIRE(exports->count_unclosed().removed == 1u);
     BOOST_TEST(!locked.expired());
     BOOST_TEST(!last.expired());
     has_locks(false);
