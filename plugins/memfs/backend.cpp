@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend.hpp"
 
-#include <verbena/core/task/frame_pool.hpp>
+#include <verbena/core/task/frame_allocator.hpp>
 #include <verbena/protocols/storage/acl_rules.hpp>
 #include <verbena/protocols/storage/permissions.hpp>
 
@@ -39,20 +39,6 @@ public:
 private:
     const std::shared_ptr<file_memory> of_;
     const file_data::loan what_;
-};
-
-// A READ allocates nothing in steady state.
-template<class T>
-struct frame_allocator {
-    using value_type = T;
-    frame_allocator() = default;
-    template<class U>
-    frame_allocator(const frame_allocator<U>&) noexcept
-    {
-    }
-    T* allocate(std::size_t n) { return static_cast<T*>(allocate_frame(n * sizeof(T))); }
-    void deallocate(T* p, std::size_t n) noexcept { release_frame(p, n * sizeof(T)); }
-    bool operator==(const frame_allocator&) const noexcept { return true; }
 };
 
 } // namespace
@@ -505,10 +491,10 @@ task<result<storage::located_read>> backend::locate(const storage::request& r, c
     out.read.count = static_cast<std::uint32_t>(count);
     out.read.end_of_file = count == left;
     out.read.attrs = seen(f);
-    lock.unlock(); // the keeper takes it
+    lock.unlock(); // ~lent_blocks() takes it
     try {
-        out.memory.keeper =
-            std::allocate_shared<lent_blocks>(frame_allocator<lent_blocks>(), storage_, *loan);
+        out.memory.keeper = std::allocate_shared<lent_blocks>(verbena::detail::frame_allocator<lent_blocks>(),
+                                                              storage_, *loan);
     } catch (const std::bad_alloc&) {
         lock.lock();
         file_data::end_loan(memory_, *loan);

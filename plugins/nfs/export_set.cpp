@@ -32,7 +32,7 @@ constexpr const char* waits_for_calls = "calls of clients that use it: see verbe
 constexpr const char* waits_for_state = "what clients have of it, which is being taken";
 constexpr const char* waits_for_looks = "a command or a scrape that looks at it";
 constexpr const char* waits_for_disk =
-    "its disk, which does not answer: look at what is beneath; its folder is in use until it answers";
+    "its disk; if that does not answer, look at what is beneath: the folder is in use until it does";
 
 /// The end of a back end, which closes files: a disk may hang then. Deletes itself.
 class end_of_back_end final : public blocking_pool::job {
