@@ -395,7 +395,8 @@ void log_queue::after_fork_in_child() noexcept
     used_ = 0;
     done_ = pushed_;
     output_ = {};
-    ring_.reset();
+    // ring_ stays until start() or the destructor replaces it. The parent's other threads may have held the allocator's locks, and an
+    // allocator that mends none of them in a child (ASan's) would wait for such a lock for ever.
 }
 
 } // namespace verbena::detail

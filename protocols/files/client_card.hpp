@@ -212,7 +212,7 @@ struct client_card {
 inline result<void> is_living(const client_card& c, bool even_leaving) noexcept
 {
     const bool leaves = c.leaving != 0; // first: what it became stands there before it leaves no more
-    switch (c.state) {
+    switch (c.state.load()) {
     case client_state::active:
     case client_state::courtesy: break; // it still has all; that it asks renews nothing
     case client_state::expired: return error(errc::expired);

@@ -367,7 +367,7 @@ result<open_device*> server_session::open_place(const open_request& asked)
         if (d->now() == open_device::state::open && owner_.devices_.at(d->in_table).name == asked.device)
             return d.get(); // as it is open already
     }
-    const auto place = free_place();
+    auto place = free_place();
     if (!place)
         return place;
     const auto number = owner_.devices_.open(asked.device, asked.mode, who_, owner_.host_);

@@ -130,7 +130,7 @@ std::optional<std::size_t> server_group::shard_of(std::span<const std::byte> pri
     return impl_->members.empty() ? home : (home + message->connection) % shards;
 }
 
-void server_group::spread_over(std::vector<const shard*> shards)
+void server_group::spread_over(std::span<const shard* const> shards)
 {
     impl_->members.clear();
     for (const shard* s : shards)

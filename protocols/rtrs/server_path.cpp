@@ -28,6 +28,7 @@ server_path::server_path(server_session& session, verbs::context& device, const 
       half_made_(std::move(half_made)),
       state_(session.shared().shard, "path of an RTRS server"),
       tasks_(session.shared().shard, nullptr, this),
+      // A handler of exceptions, which the check takes for an exception. NOLINTNEXTLINE(bugprone-throw-keyword-missing)
       home_(*this, session.shared(), device)
 {
     shared().stats.paths.add(1);

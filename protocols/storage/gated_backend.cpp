@@ -298,6 +298,7 @@ task<result<mapping>> gated_backend::map(const request& r, const handle& file, s
                                          std::uint64_t length, map_use use)
 {
     if (gates(operation::read) || gates(operation::write))
+        // To be unsupported is the point. NOLINTNEXTLINE(bugprone-parent-virtual-call)
         return file_backend::map(r, file, offset, length, use);
     return below().map(r, file, offset, length, use);
 }
@@ -305,6 +306,7 @@ task<result<mapping>> gated_backend::map(const request& r, const handle& file, s
 task<result<change>> gated_backend::note_written(const request& r, const handle& file, peer_writes what)
 {
     if (gates(operation::read) || gates(operation::write))
+        // As map(). NOLINTNEXTLINE(bugprone-parent-virtual-call)
         return file_backend::note_written(r, file, what);
     return below().note_written(r, file, what);
 }

@@ -347,6 +347,7 @@ void connection::finish(end_cause cause, const error& e) noexcept
     const end_cause counted = ending ? end_ : cause;
     const error told = ending ? end_error_ : e;
     stop_waiting();
+    // Its texts are literals, which end with a zero. NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage)
     state_.to(connection_state::closed, to_string(counted).data());
     if (watcher_ != nullptr)
         *std::exchange(watcher_, nullptr) = nullptr;

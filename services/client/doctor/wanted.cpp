@@ -36,10 +36,10 @@ const setting_values* table_in(const setting_values* from, std::string_view name
     return all == nullptr || i >= all->size() ? nullptr : &(*all)[i];
 }
 
-std::string text_in(const setting_values* from, std::string_view name, std::string otherwise = {})
+std::string text_in(const setting_values* from, std::string_view name, std::string_view otherwise = {})
 {
     const std::string* const text = get_if<std::string>(from, name);
-    return text == nullptr ? otherwise : *text;
+    return text == nullptr ? std::string(otherwise) : *text;
 }
 
 bool flag_in(const setting_values* from, std::string_view name)
@@ -166,8 +166,7 @@ void add_devices(wanted_host& to, const setting_values& effective, const setting
         wanted_device one;
         one.name = text_in(d, "name");
         one.path = absolute_in(folder, path);
-        if (const auto bytes = parse_byte_size(text_in(d, "size")))
-            one.size = *bytes;
+        one.size = parse_byte_size(text_in(d, "size"));
         one.block_size = std::max<std::uint64_t>(number_in(d, "block_size").value_or(512), 1);
         one.read_only = flag_in(d, "read_only");
         one.path_is = at("block.device", "path", there, to.file);

@@ -49,7 +49,8 @@ std::string owner_of(const handle_key& key)
 
 server_commons::server_commons(const export_table& table, const handle_key& secret,
                                std::span<shard* const> homes, files::recovery_store& store,
-                               const files::state_options& options, std::int64_t now, session_limits limits)
+                               const files::state_options& options, std::int64_t now,
+                               const session_limits& limits)
     : exports(table),
       key(secret),
       started(now),

@@ -210,7 +210,7 @@ slot_use::~slot_use()
 
 session_table::session_table(const siphash_key& key, std::uint32_t epoch, duration lease,
                              session_limits limits)
-    : key_(key), epoch_(epoch), lease_(lease), limits_(limits)
+    : key_(key), epoch_(epoch), lease_(lease), limits_(std::move(limits))
 {
 }
 

@@ -263,7 +263,7 @@ public:
     /// Each of these shards has a server of the group, or will have one, and the connections of each session are spread over
     /// them. Without this call all connections of a session are served on one shard. Before the first server is made; the
     /// shards outlive the group's servers.
-    void spread_over(std::vector<const shard*> shards);
+    void spread_over(std::span<const shard* const> shards);
     /// To which of `shards` servers, from 0, a connection goes, by its connect request; `shards` is their number in
     /// spread_over(), if that was called. Connection 0 of a path goes to the home of its session, and connection i to the
     /// i-th shard behind that. A key that the group has drawn chooses the home, as clients draw the names of their

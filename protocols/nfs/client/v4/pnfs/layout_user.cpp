@@ -168,7 +168,7 @@ task<void> layout_user::give_some_back(const std::vector<std::shared_ptr<file_la
                                        std::size_t& next)
 {
     while (next < those.size()) {
-        const std::shared_ptr<file_layout> one = those[next++];
+        const std::shared_ptr<file_layout>& one = those[next++];
         co_await one->give_recalled_back();
     }
 }

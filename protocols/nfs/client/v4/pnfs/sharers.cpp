@@ -47,7 +47,7 @@ bool file_layout::is_last(const layout_sharer& one) const noexcept
 
 std::shared_ptr<layout_sharer> file_layout::writer_of(const written& bytes) const noexcept
 {
-    const std::shared_ptr<layout_sharer> its = bytes.by.lock();
+    std::shared_ptr<layout_sharer> its = bytes.by.lock();
     if (std::ranges::find(sharers, its) != sharers.end())
         return its;
     const auto found = std::ranges::find_if(

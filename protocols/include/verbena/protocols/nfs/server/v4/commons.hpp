@@ -42,7 +42,7 @@ struct server_commons {
     /// is the time of day of this start in seconds since 1970.
     server_commons(const export_table& exports, const handle_key& key, std::span<shard* const> homes,
                    files::recovery_store& store, const files::state_options& options, std::int64_t now,
-                   session_limits limits = {});
+                   const session_limits& limits = {});
 
     /// Of what is given from now on. Any thread.
     void set_limits(const files::changeable_limits& of_state,
