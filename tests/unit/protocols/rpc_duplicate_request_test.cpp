@@ -285,6 +285,23 @@ BOOST_AUTO_TEST_CASE(arguments_that_differ_in_their_end_are_another_call)
     }
 }
 
+// The checksum is made of several sums and a rest.
+BOOST_AUTO_TEST_CASE(each_byte_of_the_arguments_counts_and_so_does_its_place)
+{
+    cached_streams s;
+    auto a = s.connect("192.0.2.1:1000");
+    const auto first = call_of(0x11, 5, opaque(76));
+    const std::size_t begins = first.size() - 76;
+    s.ask(a, first);
+    for (std::size_t i = begins; i < first.size(); ++i) {
+        auto other = first;
+        other[i] ^= std::byte(1);
+        const int before = s.plain.program.count;
+        s.ask(a, other);
+        BOOST_TEST(s.plain.program.count == before + 1, "byte " << i - begins);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(calls_that_may_run_again_do_so_when_the_first_run_has_ended)
 {
     cached_streams s;
