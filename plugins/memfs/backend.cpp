@@ -59,6 +59,7 @@ backend::backend(const memfs_options& options)
 {
     random_source& random = options.random != nullptr ? *options.random : system_random();
     info_.clone_block = info_.map_block = file_data::block_size;
+    info_.least_located = file_data::block_size;
     info_.xattrs = true;
     info_.acls = true;
     info_.birth_times = true;

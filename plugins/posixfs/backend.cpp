@@ -46,6 +46,8 @@ std::optional<std::uint64_t> find_max_file_size(int directory) noexcept
 
 // A frozen file system makes no files until it is thawed. The start waits no longer than that.
 constexpr std::chrono::milliseconds patience_with_size(250);
+// Below that two copies cost less than sendfile(2) and the looks that it needs.
+constexpr std::uint32_t least_located = 65536;
 
 } // namespace
 
@@ -91,6 +93,7 @@ result<std::unique_ptr<standing_root>> open_root(const posixfs_options& options,
         out->at.born = 0;
     info.map_block = mapped_block;
     info.maps_stores = true;
+    info.least_located = least_located;
     info.acls = has_acls(root);
     info.birth_times = h.root_mount().local && birth_of(root).has_value();
     info.lasting_handles = !h.uses_paths();
@@ -111,6 +114,7 @@ std::unique_ptr<standing_root> no_root(const posixfs_options& options, int why)
     out->at.failed = why;
     out->info.map_block = mapped_block;
     out->info.maps_stores = true;
+    out->info.least_located = least_located;
     out->info.leases = options.leases;
     out->measured = std::make_shared<measured_info>(out->info);
     return out;

@@ -383,19 +383,22 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
     const auto open = user->write; // others may replace it while this one is synced
     s.files.writes(*f);
     const int fd = open->get();
-    struct stat st{};
-    if (auto live = co_await stat_live(s, *f, fd, st); !live)
-        co_return live.error();
-    const permission_stamp stamp(st, f->acl_changes);
-    if (!by_open && !(user->write_stamp == stamp)) {
-        if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::write); !allowed) {
-            if (!is_put_off(allowed.error())) {
-                f->let_go_of_writer(*open);
-                user->write.reset();
+    // Whoever has the file open may write whatever became of its modes, and by its pin the file is there without a name.
+    if (!by_open) {
+        struct stat st{};
+        if (auto live = co_await stat_live(s, *f, fd, st); !live)
+            co_return live.error();
+        const permission_stamp stamp(st, f->acl_changes);
+        if (!(user->write_stamp == stamp)) {
+            if (auto allowed = co_await still_allowed(s, r.who, *f, st, fd, use::write); !allowed) {
+                if (!is_put_off(allowed.error())) {
+                    f->let_go_of_writer(*open);
+                    user->write.reset();
+                }
+                co_return allowed.error();
             }
-            co_return allowed.error();
+            user->write_stamp = stamp;
         }
-        user->write_stamp = stamp;
     }
     std::size_t n = 0;
     if (const auto here = write_here(s, *f->mount, numbered(*f), r.who, fd, pieces, offset)) {
@@ -421,7 +424,7 @@ task<result<storage::write_result>> backend::write(const storage::request& r, co
         if (!options_.async && n != 0 && !f->mount->in_memory) {
             const auto kind =
                 wanted == storage::stability::data_sync ? sync_group::what::data : sync_group::what::file;
-            if (auto synced = co_await syncs_.sync(kind, fd, st.st_dev, st.st_ino); !synced)
+            if (auto synced = co_await syncs_.sync(kind, fd, f->dev, f->ino); !synced)
                 co_return synced.error();
         }
     }

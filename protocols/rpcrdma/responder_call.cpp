@@ -83,4 +83,11 @@ std::uint64_t responder_call::most_result() const noexcept
     return std::max(inline_most, transport_.has_reply_chunk ? total_length(transport_.reply.all()) : 0);
 }
 
+// Where segments must be registered, register_results() makes a copy of what is not.
+rpc::sent_in_place responder_call::sends_in_place() const noexcept
+{
+    return connection_.provider_.query().needs_local_keys ? rpc::sent_in_place::nothing
+                                                          : rpc::sent_in_place::memory;
+}
+
 } // namespace verbena::rpcrdma

@@ -23,6 +23,7 @@ public:
     task<result<rpc::payload>> pull(xdr::payload_ref ref) override;
     task<bool> reserve_results(std::size_t size) override;
     std::uint64_t most_result() const noexcept override;
+    rpc::sent_in_place sends_in_place() const noexcept override;
     std::shared_ptr<rpc::reverse_channel> reverse() override;
 
 private:

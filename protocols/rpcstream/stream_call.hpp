@@ -30,7 +30,7 @@ public:
     task<result<void>> join_arguments(std::size_t from) override;
     task<bool> reserve_results(std::size_t size) override;
     void expect_results(std::size_t size) noexcept override;
-    bool sends_in_place() const noexcept override { return true; }
+    sent_in_place sends_in_place() const noexcept override { return sent_in_place::memory_or_file; }
     std::shared_ptr<reverse_channel> reverse() override;
 
     stream_connection& connection() noexcept { return connection_; }

@@ -70,7 +70,7 @@ inline world_options options_of(std::uint64_t seed)
     }
     // Calls and messages wait for memory now and then.
     if (luck.chance(30))
-        o.server_memory = (o.shards << 19) + (luck.below(4) << 18);
+        o.server_memory = (o.shards << 19) + (luck.below(4) << 16);
     c[loop::fault::late_revocation] = std::uint32_t(luck.below(300'000));
     return o;
 }

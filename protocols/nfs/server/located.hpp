@@ -3,7 +3,7 @@
 #pragma once
 
 #include <verbena/protocols/rpc/call.hpp>
-#include <verbena/protocols/storage/types.hpp>
+#include <verbena/protocols/storage/file_backend.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,19 @@
 
 namespace verbena::nfs {
 
-/// Below that two copies cost less than what spares one.
-inline constexpr std::uint32_t least_sent_in_place = 65536;
+/// Whether to ask where `count` bytes lie that the transport could send from there.
+inline bool may_be_located(const storage::file_backend& files, std::uint32_t count,
+                           rpc::sent_in_place what) noexcept
+{
+    return what != rpc::sent_in_place::nothing && count >= files.info().least_located;
+}
+
+/// What locate() may find for a transport that sends something in place.
+inline storage::locatable locatable_by(rpc::sent_in_place what) noexcept
+{
+    return what == rpc::sent_in_place::memory_or_file ? storage::locatable::memory_or_file
+                                                      : storage::locatable::memory;
+}
 
 /// Attaches what locate() found. The results have noted the item already.
 inline void attach(rpc::call& c, storage::located_read&& there)

@@ -34,6 +34,7 @@ public:
 
     explicit fake_backend(std::size_t size_of_handles = 12) : handle_size(size_of_handles)
     {
+        properties.least_located = 65536;
         node& top = nodes_[root_id];
         top.attrs = attributes_of(root_id, storage::file_type::directory, 0755);
         top.parent = root_id;

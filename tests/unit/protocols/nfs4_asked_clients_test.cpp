@@ -765,6 +765,28 @@ BOOST_FIXTURE_TEST_CASE(a_holder_that_can_t_answer_is_recalled_at_once, fixture)
     BOOST_TEST(e->is_done);
 }
 
+BOOST_FIXTURE_TEST_CASE(who_waited_for_a_recall_sees_what_the_holder_wrote_meanwhile, fixture)
+{
+    begin();
+    const auto file = delegated("f");
+    first_way->says = nfsstat4::notsupp;
+    const auto c = nfs4_fixture::begin(second.sequence(), PUTFH4args{client4::handle_of(file)},
+                                       GETATTR4args{{attribute::change, attribute::size}});
+    BOOST_TEST(stats().recalls.value() == 1u);
+    first_way->says = nfsstat4::ok;
+    BOOST_TEST(first.write(file, "text") == nfsstat4::ok);
+    BOOST_TEST(give_back(first, file) == nfsstat4::ok);
+    turns();
+    BOOST_TEST_REQUIRE(c->is_done);
+    answer4 out = answer_of(*c);
+    out.good<SEQUENCE4res>();
+    out.good<PUTFH4res>();
+    attributes values;
+    BOOST_TEST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST(values.size == 4u);
+    BOOST_TEST(values.change == look(first, file).change);
+}
+
 BOOST_FIXTURE_TEST_CASE(who_asks_at_once_hears_one_answer, fixture)
 {
     begin();

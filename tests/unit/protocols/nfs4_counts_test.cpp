@@ -37,6 +37,7 @@ struct slow_files final : storage::forwarding_backend {
     }
     task<result<storage::attributes>> getattr(const storage::request& r, const storage::handle& file) override
     {
+        ++looks;
         if (is_slow)
             clock->advance(2ms);
         co_return co_await below().getattr(r, file);
@@ -54,6 +55,7 @@ struct slow_files final : storage::forwarding_backend {
     }
     virtual_clock* clock = nullptr;
     bool is_slow = false;
+    int looks = 0; // by getattr()
     int failure = 0;
     std::function<void()> before_failure;
 };
@@ -200,6 +202,46 @@ BOOST_FIXTURE_TEST_CASE(what_a_reload_made_read_only_is_no_failure_of_its_file_s
     BOOST_TEST((client.write(file, "content") == nfsstat4::rofs));
     BOOST_TEST(counted(0).of(nfs::export_failure::read_only).value() == 0u);
     BOOST_TEST(lines.count({"failed an operation"}) == 0u);
+}
+
+// As Linux sends them: the WRITE has seen what the file is like now.
+BOOST_FIXTURE_TEST_CASE(getattr_right_behind_write_asks_the_back_end_for_nothing, counting)
+{
+    const auto file = client.open(client.creating("f")), other = client.open(client.creating("g"));
+    BOOST_TEST_REQUIRE(file.status == nfsstat4::ok);
+    BOOST_TEST_REQUIRE(other.status == nfsstat4::ok);
+    const PUTFH4args here{client4::handle_of(file)}, there{client4::handle_of(other)};
+    const GETATTR4args look{{attribute::change, attribute::size}};
+    const WRITE4args write{file.id, 3, stable_how4::unstable, std::as_bytes(std::span("text", 4))};
+    const auto seen_in = [](answer4& out) {
+        attributes values;
+        BOOST_TEST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+        return values;
+    };
+
+    slow.looks = 0;
+    answer4 out = client.call(here, write, look);
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    BOOST_TEST(slow.looks == 0);
+    out.good<PUTFH4res>();
+    out.good<WRITE4res>();
+    const attributes told = seen_in(out);
+    BOOST_TEST(told.size == 7u);
+    out = client.call(here, look);
+    BOOST_TEST(slow.looks == 1);
+    out.good<PUTFH4res>();
+    BOOST_TEST(seen_in(out).change == told.change);
+
+    // Of another file, and behind another operation.
+    out = client.call(here, write, there, look);
+    BOOST_TEST(slow.looks == 2);
+    out.good<PUTFH4res>();
+    out.good<WRITE4res>();
+    out.good<PUTFH4res>();
+    BOOST_TEST(seen_in(out).size == 0u);
+    out = client.call(here, write, look, look);
+    BOOST_TEST((out.status() == nfsstat4::ok));
+    BOOST_TEST(slow.looks == 3);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -354,8 +354,8 @@ struct fixture : v40_fixture {
         return watched->stay == 0 && watched->taken == 1 && watched->lent == 0;
     }
     bool was_lent() const noexcept { return watched->stay == 0 && watched->taken == 0 && watched->lent == 1; }
-    /// The bytes are those of when the READ ran: memfs lends them to a stream, and all others take them.
-    bool has_its_time() const noexcept { return on_disk || peer ? was_taken() : was_lent(); }
+    /// The bytes are those of when the READ ran: memfs lends them, and posixfs has them taken.
+    bool has_its_time() const noexcept { return on_disk ? was_taken() : was_lent(); }
 
     suite::temporary_directory directory{"/dev/shm"};
     busy_threads threads;

@@ -408,9 +408,10 @@ BOOST_AUTO_TEST_CASE(sessions)
          nfsstat4::clid_inuse,
          [](world& w) -> said {
              w.let_client_lapse();
+             const std::shared_ptr<session> of = w.commons->sessions.find(w.client.session);
+             BOOST_TEST_REQUIRE(of);
              slot_use call;
-             BOOST_TEST((call.begin(w.commons->sessions.find(w.client.session), w.client.sequence(), 7) ==
-                         slot_verdict::run));
+             BOOST_TEST((call.begin(*of, w.client.sequence(), call_mark()) == slot_verdict::run));
              const nfsstat4 out = w.take_name();
              call.finish();
              return out;

@@ -17,9 +17,12 @@ constexpr clientid4 none = 0;
 
 struct session_fixture {
     static channel_attrs4 four_slots() { return {0, 4096, 4096, 1024, 8, 4, std::nullopt}; }
-    slot_verdict begin(slot_use& call, std::uint32_t sequence, std::uint64_t mark = 7, std::uint32_t slot = 0)
+    /// `operations` are what two calls differ in here.
+    slot_verdict begin(slot_use& call, std::uint32_t sequence, std::uint32_t operations = 7,
+                       std::uint32_t slot = 0)
     {
-        return call.begin(s, {s->id(), sequence, slot, 3, true}, mark);
+        const call_mark mark(rpc::principal(), operations, true, {{}, {}, 0});
+        return call.begin(*s, {s->id(), sequence, slot, 3, true}, mark);
     }
     /// A call that runs and is answered; what is kept is `text`.
     void run(std::uint32_t sequence, std::string_view text = "kept")
@@ -123,11 +126,10 @@ BOOST_FIXTURE_TEST_CASE(a_repeat_of_a_call_that_runs_joins_it, session_fixture)
         {
             slot_use call, another;
             BOOST_TEST((begin(call, 1) == slot_verdict::run));
-            BOOST_TEST(!call.is_waited_for());
             tasks.spawn(repeat, expected);
             (void)co_await sleep_for(1ms);
             BOOST_TEST(answered == 0u);
-            BOOST_TEST(call.is_waited_for());
+            BOOST_TEST(!call.finish_unless_waited_for());
             // One may wait.
             BOOST_TEST((begin(another, 1) == slot_verdict::refused));
             BOOST_TEST(another.status() == nfsstat4::delay);
@@ -184,8 +186,28 @@ BOOST_FIXTURE_TEST_CASE(a_call_that_found_its_session_before_it_went_does_not_be
     BOOST_TEST_REQUIRE(found);
     table().forget(id);
     slot_use call;
-    BOOST_TEST((call.begin(found, {made.sessionid, 1, 0, 0, false}, 7) == slot_verdict::refused));
+    BOOST_TEST((call.begin(*found, {made.sessionid, 1, 0, 0, false}, call_mark()) == slot_verdict::refused));
     BOOST_TEST(call.status() == nfsstat4::badsession);
+}
+
+BOOST_FIXTURE_TEST_CASE(recent_sessions_are_found_until_they_end, table_fixture)
+{
+    const clientid4 id = exchange("c");
+    const CREATE_SESSION4res made = create(id);
+    BOOST_TEST_REQUIRE(made.status == nfsstat4::ok);
+    recent_sessions recent(table());
+    std::shared_ptr<session> first = recent.find(made.sessionid);
+    BOOST_TEST_REQUIRE(first);
+    BOOST_TEST((recent.find(made.sessionid) == first));
+    sessionid4 other = made.sessionid; // in the same place
+    other.front() ^= std::byte(1);
+    BOOST_TEST(!recent.find(other));
+    BOOST_TEST((recent.find(made.sessionid) == first));
+    const std::weak_ptr<session> kept = first;
+    table().forget(id);
+    BOOST_TEST(!recent.find(made.sessionid)); // though a call has it
+    first.reset();
+    BOOST_TEST(kept.expired());
 }
 
 // Those that are no limits to be changed are read without a lock.
@@ -403,8 +425,10 @@ BOOST_FIXTURE_TEST_CASE(a_name_is_free_when_what_its_client_had_is_gone, table_f
     const sessionid4 session = session_named(a);
     BOOST_TEST(!table().name_of(state_of(a)).running);
     BOOST_TEST(table().name_of(state_of(a)).has_sessions);
+    const std::shared_ptr<verbena::nfs::v4::session> of = table().find(session);
+    BOOST_TEST_REQUIRE(of);
     slot_use call;
-    BOOST_TEST((call.begin(table().find(session), {session, 1, 0, 0, false}, 7) == slot_verdict::run));
+    BOOST_TEST((call.begin(*of, {session, 1, 0, 0, false}, call_mark()) == slot_verdict::run));
     BOOST_TEST(table().name_of(state_of(a)).running);
     BOOST_TEST_REQUIRE(begin(a, 2).status == nfsstat4::ok);
     user = 1001;
@@ -567,17 +591,19 @@ BOOST_FIXTURE_TEST_CASE(a_client_that_must_reclaim_hears_it_in_each_session, tab
 BOOST_FIXTURE_TEST_CASE(a_session_stays_while_a_call_runs_on_it, table_fixture)
 {
     const sessionid4 id = session_named(exchange("a"));
+    const std::shared_ptr<session> of = table().find(id);
+    BOOST_TEST_REQUIRE(of);
     {
         slot_use call;
-        BOOST_TEST((call.begin(table().find(id), {id, 1, 0, 0, false}, 7) == slot_verdict::run));
+        BOOST_TEST((call.begin(*of, {id, 1, 0, 0, false}, call_mark()) == slot_verdict::run));
         BOOST_TEST(table().destroy_session(id, user, 0) == nfsstat4::delay);
         BOOST_TEST_REQUIRE(bool(table().find(id)));
         slot_use other;
-        BOOST_TEST((other.begin(table().find(id), {id, 1, 1, 1, false}, 7) == slot_verdict::run));
+        BOOST_TEST((other.begin(*of, {id, 1, 1, 1, false}, call_mark()) == slot_verdict::run));
         BOOST_TEST(table().destroy_session(id, user, 1) == nfsstat4::delay); // the other one's
     }
     slot_use own;
-    BOOST_TEST((own.begin(table().find(id), {id, 1, 0, 0, false}, 7) == slot_verdict::run));
+    BOOST_TEST((own.begin(*of, {id, 1, 0, 0, false}, call_mark()) == slot_verdict::run));
     BOOST_TEST(table().destroy_session(id, user, 1) == nfsstat4::ok);
     BOOST_TEST(!table().find(id));
 }
@@ -592,6 +618,27 @@ BOOST_FIXTURE_TEST_CASE(room_is_looked_for_once_a_second, table_fixture)
         BOOST_TEST(!table().may_expire_lapsed(of, from, now + 999ms));
         BOOST_TEST(table().may_expire_lapsed(of, from, now + 1s));
     }
+}
+
+// 8881 2.10.6.1.3.1
+BOOST_AUTO_TEST_CASE(calls_are_told_apart_by_who_sends_them_and_how_they_begin)
+{
+    const std::array<std::byte, 20> text{};
+    std::array<std::byte, 20> other = text;
+    other.back() = std::byte(1);
+    const auto of = [](std::span<const std::byte> bytes, std::size_t first = 20) {
+        return call_digest::bytes_of(bytes.first(first), bytes.subspan(first), bytes.size());
+    };
+    const rpc::principal user(0, 0, {});
+    const call_mark mark(user, 3, true, of(text));
+    BOOST_TEST((mark == call_mark(rpc::principal(0, 0, std::vector<std::uint32_t>{7}), 3, true, of(text))));
+    BOOST_TEST((mark == call_mark(user, 3, true, of(text, 9)))); // in two pieces
+    BOOST_TEST(!(mark == call_mark(rpc::principal(), 3, true, of(text))));
+    BOOST_TEST(!(mark == call_mark(rpc::principal(1, 0, {}), 3, true, of(text))));
+    BOOST_TEST(!(mark == call_mark(rpc::principal(0, 1, {}), 3, true, of(text))));
+    BOOST_TEST(!(mark == call_mark(user, 4, true, of(text))));
+    BOOST_TEST(!(mark == call_mark(user, 3, false, of(text))));
+    BOOST_TEST(!(mark == call_mark(user, 3, true, of(other))));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

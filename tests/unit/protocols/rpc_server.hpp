@@ -117,7 +117,7 @@ public:
             break;
         case 10: { // returns a payload out of `range`, or out of `file` from its start
             const std::uint32_t length = c.args().u32();
-            if (!c.sends_in_place())
+            if (c.sends_in_place() != rpc::sent_in_place::memory_or_file)
                 co_return rpc::outcome::system_error;
             c.results().note_payload(length);
             c.attach(range.empty() ? file_range(file, fileno(file.get()), 0, length) : range);

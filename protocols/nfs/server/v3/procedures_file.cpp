@@ -170,9 +170,10 @@ task<rpc::outcome> server::read(rpc::call& c)
     const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(
         {std::min(args.count, max_transfer), last_offset - offset, c.most_result() + 1}));
     c.expect_results(count);
-    if (count >= least_sent_in_place && c.sends_in_place()) {
-        auto there = co_await file.backend().locate(file.request, file.file, offset, count,
-                                                    storage::locatable::memory_or_file);
+    const rpc::sent_in_place in_place = c.sends_in_place();
+    if (may_be_located(file.backend(), count, in_place)) {
+        auto there =
+            co_await file.backend().locate(file.request, file.file, offset, count, locatable_by(in_place));
         if (there && there->here) {
             res.file_attributes = to_post_op(there->read.attrs);
             res.count = there->read.count;

@@ -94,12 +94,15 @@ bool has_layouts(const object& of) noexcept
 bitmap4 supported_attributes_of(const object& of, std::uint32_t minor) noexcept
 {
     bitmap4 all = supported_attributes;
-    if (!of.is_pseudo() && of.backend().info().acls)
-        all = all | of_acls;
-    if (!of.is_pseudo() && of.backend().info().birth_times)
-        all = all | of_births;
-    if (has_layouts(of))
-        all = all | of_layouts;
+    if (!of.is_pseudo()) {
+        const storage::filesystem_info& info = of.backend().info();
+        if (info.acls)
+            all = all | of_acls;
+        if (info.birth_times)
+            all = all | of_births;
+        if (of.exported->pnfs && info.map_block != 0)
+            all = all | of_layouts;
+    }
     return all & attributes_of_minor(minor);
 }
 
@@ -184,7 +187,7 @@ void attribute_source::set_covered(const object& root, object_values& out) const
 
 task<nfsstat4> attribute_source::values_of(call_context& k, const object& of, bitmap4 wanted,
                                            object_values& out, const kept_attributes* kept,
-                                           const storage::attributes* before)
+                                           const storage::attributes* known)
 {
     // Some forty values, of which those that ask again and again what a file is like want none.
     if (!(wanted & (constants | of_layouts)).none())
@@ -201,8 +204,8 @@ task<nfsstat4> attribute_source::values_of(call_context& k, const object& of, bi
         co_return nfsstat4::ok;
     }
     std::optional<storage::attributes> attrs;
-    if (kept != nullptr && kept->modified && before != nullptr) {
-        attrs = *before;
+    if (known != nullptr && (kept == nullptr || kept->modified)) {
+        attrs = *known;
     } else {
         const auto now = co_await of.backend().getattr(of.request, of.file);
         if (!now)

@@ -69,11 +69,11 @@ public:
     {
     }
 
-    /// `kept`, if given: what a client keeps to itself of the file; then `before` is what the back end had in front
-    /// of that client's answer.
+    /// `kept`, if given: what a client keeps to itself of the file; then `known` is what the back end had in front
+    /// of that client's answer. Without `kept`, `known` is what the file has, and then the back end is not asked.
     task<nfsstat4> values_of(call_context& k, const object& of, bitmap4 wanted, object_values& out,
                              const kept_attributes* kept = nullptr,
-                             const storage::attributes* before = nullptr);
+                             const storage::attributes* known = nullptr);
     /// The ACL alone.
     static task<nfsstat4> values_of_acl(const object& of, object_values& out);
 

@@ -53,16 +53,19 @@ struct compound final : call_context, private request_detail {
     const std::size_t limit; // bytes that they may take
     compound_results results;
 
-    std::shared_ptr<verbena::nfs::v4::session> session; // nothing where an operation stands alone
+    verbena::nfs::v4::session* session = nullptr; // nothing where an operation stands alone
     files::client_id client = files::nobody;
-    slot_use* slot = nullptr;            // likewise
-    bool kept = false;                   // the reply will be kept for repeats
-    bool lacks_memory = false;           // for more results, which there would be room for
-    bool changed = false;                // an operation of its has changed something
-    bool dropped = false;                // there is nobody to be answered any more
-    bool answered = false;               // the operation has written its failure itself
-    bool met_limit = false;              // of what clients may have: NOSPC is not of a disk then
-    state_home::io_terms terms;          // of the last check_io()
+    slot_use* slot = nullptr;   // likewise
+    bool kept = false;          // the reply will be kept for repeats
+    bool lacks_memory = false;  // for more results, which there would be room for
+    bool changed = false;       // an operation of its has changed something
+    bool dropped = false;       // there is nobody to be answered any more
+    bool answered = false;      // the operation has written its failure itself
+    bool met_limit = false;     // of what clients may have: NOSPC is not of a disk then
+    state_home::io_terms terms; // of the last check_io()
+    // What a WRITE left its file with, for a GETATTR that follows at once, as Linux's does.
+    std::optional<storage::attributes> written;
+    std::uint32_t written_by = 0;        // the operation's index
     bool may_delegate = false;           // of OPEN in minor version 0: see v40_state::begun
     time_point ended{};                  // when the last operation ended that is_timed(); nothing if none did
     bool client_sought = false;          // in minor version 0: see learn_client()
@@ -109,6 +112,11 @@ struct compound final : call_context, private request_detail {
     }
     bitmap4 supported(const object& of) const noexcept { return supported_attributes_of(of, minor()); }
     bool is_last() const noexcept { return args.index() == args.head().operations; }
+    /// Attributes of the current file that the operation before this one has learnt; nullptr if it has not.
+    const storage::attributes* just_learnt() const noexcept
+    {
+        return written && args.index() == written_by + 1 ? &*written : nullptr;
+    }
     nfsstat4 too_big() const noexcept
     {
         if (lacks_memory)

@@ -21,6 +21,7 @@ struct server_parts {
           here(where),
           state(of_all.state),
           under_way(of_all.state.operations().on(where)),
+          sessions(of_all.sessions),
           handles(of_all.exports, of_all.key, where, counters),
           names(of_all.users, of_all.state.home(), where, counters.known_names),
           values(handles, names, of_all.state.options(), of_all.started),
@@ -32,6 +33,7 @@ struct server_parts {
     const shard& here;
     state_home& state;                 ///< the one of `commons`
     files::operations_here& under_way; ///< on this shard
+    recent_sessions sessions;
     server_counters counters;
     handle_space handles;
     owner_names names;

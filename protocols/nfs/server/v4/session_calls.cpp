@@ -3,39 +3,24 @@
 #include "compounds.hpp"
 
 #include <verbena/core/reactor/reactor.hpp>
-#include <verbena/core/siphash.hpp>
 #include <verbena/protocols/rpc/kept_results.hpp>
-#include <verbena/protocols/xdr/byte_order.hpp>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 
 namespace verbena::nfs::v4 {
 
 namespace {
 
-// What two calls with one sequence id are told apart by (8881 2.10.6.1.3.1): who sent it, and how it begins.
-std::uint64_t mark_of(const server_commons& commons, rpc::call& c, const compound_arguments& args,
-                      const SEQUENCE4args& sequence) noexcept
+// An item that a chunk carries is left out; what comes in two pieces is not.
+call_mark mark_of(rpc::call& c, const compound_arguments& args, const SEQUENCE4args& sequence) noexcept
 {
-    std::array<std::byte, 16 + 64> text{};
-    xdr::store_u64(text.data(), caller_of(commons, c));
-    xdr::store_u32(text.data() + 8, args.head().operations);
-    xdr::store_u32(text.data() + 12, sequence.cachethis ? 1 : 0);
-    // An item that a chunk carries is left out; what comes in two pieces is not.
-    const call_digest::bytes_of begins(c.args(), 64);
-    const auto end = std::ranges::copy(begins.first, text.begin() + 16).out;
-    std::ranges::copy(begins.second, end);
-    return siphash(commons.key, text);
+    return {c.who(), args.head().operations, sequence.cachethis, call_digest::bytes_of(c.args(), 64)};
 }
 
 // A client whose state was taken begins anew: what it has left is taken too, so that it learns of it by BADSESSION.
 task<nfsstat4> renew_lease(server_commons& commons, session& s)
 {
-    const task_context& context = co_await current_context();
-    if (!s.is_due(context.shard->now()))
-        co_return nfsstat4::ok;
     state_home::losses lost;
     const result<void> renewed = co_await commons.state.renew(s.state(), lost);
     const nfsstat4 status = status_of_state(renewed);
@@ -115,7 +100,7 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     const std::size_t whole = c.args().position() + c.args().unread();
     SEQUENCE4args sequence;
     const bool readable = args.read(sequence);
-    const std::shared_ptr<session> s = readable ? server.commons.sessions.find(sequence.sessionid) : nullptr;
+    const std::shared_ptr<session> s = readable ? server.sessions.find(sequence.sessionid) : nullptr;
     const std::size_t start = c.results().position();
     nfsstat4 status = nfsstat4::ok;
     slot_use slot;
@@ -129,9 +114,9 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     else if (args.head().operations > s->fore().maxoperations)
         status = nfsstat4::too_many_ops;
     if (status == nfsstat4::ok) {
-        const std::uint64_t mark = mark_of(server.commons, c, args, sequence);
+        const call_mark mark = mark_of(c, args, sequence);
         for (;;) {
-            verdict = slot.begin(s, sequence, mark);
+            verdict = slot.begin(*s, sequence, mark);
             if (verdict != slot_verdict::joins)
                 break;
             co_await slot.first_ends(server.here.reactor());
@@ -179,7 +164,7 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
         co_return rpc::outcome::success;
     }
     // What no repeat may change, nor a failure: the lease is renewed by what runs.
-    if (status == nfsstat4::ok && verdict == slot_verdict::run) {
+    if (status == nfsstat4::ok && verdict == slot_verdict::run && s->is_due(server.here.reactor().now())) {
         task<nfsstat4> renewing = renew_lease(server.commons, *s);
         status = co_await renewing;
     }
@@ -207,7 +192,7 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
         }
         co_return rpc::outcome::success;
     }
-    k.session = s;
+    k.session = s.get();
     k.is_of(s->state());
     k.slot = &slot;
     task<void> running = run_operations(k);
@@ -219,12 +204,13 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     if (!k.results.ok())
         co_return rpc::outcome::system_error;
     // A repeat that waits gets it, though nobody asked to keep it.
-    const bool is_wanted =
-        sequence.cachethis ||
-        (c.results().payloads().empty() &&
-         c.results().position() - start <= s->fore().maxresponsesize_cached && slot.is_waited_for());
-    if (!is_wanted) {
+    const bool may_be_kept =
+        sequence.cachethis || (c.results().payloads().empty() &&
+                               c.results().position() - start <= s->fore().maxresponsesize_cached);
+    if (!may_be_kept) {
         slot.finish();
+    } else if (!sequence.cachethis && slot.finish_unless_waited_for()) {
+        // Nobody wants it.
     } else if (c.results().payloads().empty()) {
         slot.finish(c.results().bytes().subspan(start), {});
     } else {

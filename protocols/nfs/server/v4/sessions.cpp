@@ -70,6 +70,11 @@ void call_digest::add(nfs_opnum4 operation, const bytes_of& bytes) noexcept
                             word_at(bytes, 4) == static_cast<std::uint32_t>(nfs_ftype4::lnk);
     if (operation == nfs_opnum4::write || makes_link)
         size = std::min(size, makes_link ? before_link : before_data);
+    mix(bytes, size);
+}
+
+void call_digest::mix(const bytes_of& bytes, std::size_t size) noexcept
+{
     std::size_t at = 0;
     for (; at + 8 <= size; at += 8) {
         if (at + 8 <= bytes.first.size())
@@ -81,29 +86,40 @@ void call_digest::add(nfs_opnum4 operation, const bytes_of& bytes) noexcept
         mix(word_at(bytes, at));
 }
 
-slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& args, std::uint64_t mark)
+call_mark::call_mark(const rpc::principal& who, std::uint32_t count, bool kept,
+                     const call_digest::bytes_of& begins) noexcept
+    : user_(who.is_anonymous() ? 0 : who.uid()),
+      group_(who.is_anonymous() ? 0 : who.gid()),
+      anonymous_(who.is_anonymous()),
+      kept_(kept),
+      operations_(count)
+{
+    begins_.mix(begins, begins.first.size() + begins.second.size());
+}
+
+slot_verdict slot_use::begin(session& of, const SEQUENCE4args& args, const call_mark& mark)
 {
     const auto refuse = [this](nfsstat4 why) {
         status_ = why;
         return slot_verdict::refused;
     };
-    if (args.slotid >= of->slots())
+    if (args.slotid >= of.slots())
         return refuse(nfsstat4::badslot);
-    if (args.highest_slotid >= of->slots())
+    if (args.highest_slotid >= of.slots())
         return refuse(nfsstat4::bad_high_slot);
-    session::slot& s = of->slots_[args.slotid];
+    session::slot& s = of.slots_[args.slotid];
     const std::lock_guard held(s.lock);
     if (s.number.is_next(args.sequenceid) && !s.running) {
         // Counted first, then asked: of session::end() and this one sees the other.
-        of->running_.fetch_add(1, std::memory_order_seq_cst);
-        if (of->is_over_.load(std::memory_order_seq_cst)) {
-            of->running_.fetch_sub(1, std::memory_order_release);
+        of.running_.fetch_add(1, std::memory_order_seq_cst);
+        if (of.is_over_.load(std::memory_order_seq_cst)) {
+            of.running_.fetch_sub(1, std::memory_order_release);
             return refuse(nfsstat4::badsession);
         }
         number_before_ = std::exchange(s.number, s.number.next());
         s.running = true;
         mark_before_ = std::exchange(s.mark, mark);
-        session_ = std::move(of);
+        session_ = &of;
         slot_ = args.slotid;
         running_ = true;
         return slot_verdict::run;
@@ -111,7 +127,7 @@ slot_verdict slot_use::begin(std::shared_ptr<session> of, const SEQUENCE4args& a
     if (!s.number.is_last(args.sequenceid))
         return refuse(nfsstat4::seq_misordered);
     if (s.running && s.mark == mark && s.waiting == nullptr) {
-        session_ = std::move(of);
+        session_ = &of;
         slot_ = args.slotid;
         call_ = mark;
         return slot_verdict::joins;
@@ -140,13 +156,16 @@ bool slot_use::stands_in_line(reactor& here)
     return true;
 }
 
-bool slot_use::is_waited_for() const
+bool slot_use::finish_unless_waited_for()
 {
     if (!running_)
-        return false;
+        return true;
     session::slot& s = session_->slots_[slot_];
     const std::lock_guard held(s.lock);
-    return s.waiting != nullptr;
+    if (s.waiting != nullptr)
+        return false;
+    end(s, false);
+    return true;
 }
 
 // The run that it waited for may have ended on another shard.
@@ -628,6 +647,19 @@ std::shared_ptr<session> session_table::find(const sessionid4& id) const
     const std::lock_guard held(lock_);
     const auto found = sessions_.find(id);
     return found == sessions_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<session> recent_sessions::find(const sessionid4& id)
+{
+    place& at = places_[std::to_integer<std::size_t>(id.back()) % places_.size()];
+    if (at.id == id) {
+        if (std::shared_ptr<session> known = at.session.lock(); known && !known->is_over())
+            return known;
+    }
+    std::shared_ptr<session> found = all_.find(id);
+    at.id = id;
+    at.session = found;
+    return found;
 }
 
 std::vector<std::shared_ptr<session>> session_table::of(files::client_id state) const

@@ -48,6 +48,13 @@ struct peer {
     mutable std::uint64_t client = 0;
 };
 
+/// What a transport sends without a copy from where it lies.
+enum class sent_in_place : std::uint8_t {
+    nothing,        ///< a copy is made of what lies in no buffer of the pool
+    memory,         ///< memory of any kind, until what keeps it there is let go
+    memory_or_file, ///< and a range of a file, which must be in the page cache, or the shard waits for the disk
+};
+
 /// One call being served. Made by a transport, alive until its reply was handed over. Shard-local.
 ///
 /// This holds for its tasks. Lifetime: the call outlives them. Shard: that of the call.
@@ -195,9 +202,8 @@ public:
     const attachments& attached() const noexcept { return attached_; }
     /// Lets go what was attached, as the results are to be others.
     void detach() noexcept { attached_.clear(); }
-    /// True if the transport sends a payload from where it lies: from memory of any kind, without a copy, and from a range of a
-    /// file. That range must be in the page cache, or the shard waits for the disk.
-    virtual bool sends_in_place() const noexcept { return false; }
+    /// What the transport sends a payload from without a copy, where it lies.
+    virtual sent_in_place sends_in_place() const noexcept { return sent_in_place::nothing; }
 
 protected:
     /// For a transport, before the dispatcher has the call: all that is known is how the peer calls it.

@@ -71,9 +71,10 @@ public:
     /// Reads up to out.size() bytes; short only at the end of the file.
     virtual task<result<read_result>> read(const request& r, const handle& file, std::uint64_t offset,
                                            std::span<std::byte> out) = 0;
-    /// read() for a caller that can send bytes from where they lie: up to `length` bytes from `offset`. Not `here` if this back end
-    /// has no place of kind `where` to show, or if the disk has to be read first: the caller asks read() then. The rules for rights
-    /// are those of read().
+    /// read() for a caller that can send bytes from where they lie: up to `length` bytes from `offset`. Asked for
+    /// filesystem_info::least_located bytes and more, which a back end with a locate() of its own sets. Not `here` if this back end has no
+    /// place of kind `where` to show, or if the disk has to be read first: the caller asks read() then. The rules for rights are those of
+    /// read().
     virtual task<result<located_read>> locate(const request&, const handle&, std::uint64_t /*offset*/,
                                               std::uint32_t /*length*/, locatable /*where*/)
     {

@@ -273,7 +273,7 @@ struct located_read {
 struct write_result {
     std::uint32_t count = 0;                   ///< bytes written; fewer than given is no error
     stability committed = stability::unstable; ///< at least as good as was asked for
-    change file;                               ///< before and after
+    change file;                               ///< before and after; `after` is what getattr() would tell now
 };
 
 /// What a file has at a place: bytes that somebody wrote, or none, which read as zeros.
@@ -340,10 +340,12 @@ struct filesystem_info {
     std::uint32_t map_block =
         0;                    ///< bytes; what the parts of a mapping begin and end at. 0: map() is not there
     bool maps_stores = false; ///< map() yields stores, and no memory
-    bool xattrs = false;      ///< extended attributes of the name space "user"
-    bool leases = false;      ///< file_backend::lease() may be asked for
-    bool acls = false;        ///< access control lists: file_backend::getacl() and set_attributes::acl
-    bool birth_times = false; ///< attributes::birth
+    /// Bytes; for fewer locate() is not asked, and by default never. Who overrides locate() sets it.
+    std::uint32_t least_located = ~std::uint32_t(0);
+    bool xattrs = false;         ///< extended attributes of the name space "user"
+    bool leases = false;         ///< file_backend::lease() may be asked for
+    bool acls = false;           ///< access control lists: file_backend::getacl() and set_attributes::acl
+    bool birth_times = false;    ///< attributes::birth
     bool lasting_handles = true; ///< a handle is good as long as its file is there, also after a restart
     bool links = true, symlinks = true, case_insensitive = false, chown_restricted = true;
     /// Which files these are: two back ends of one kind with one number reach the same files by the same handles, and a

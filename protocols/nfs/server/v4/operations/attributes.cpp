@@ -23,30 +23,46 @@ constexpr std::size_t rest_of_acl = 4096;
 constexpr bitmap4 of_content = {attribute::change, attribute::size, attribute::space_used,
                                 attribute::time_metadata, attribute::time_modify};
 
-// Of the current file, for who compares them too: the holder of a write delegation may know better.
-task<nfsstat4> current_values(compound& k, bitmap4 wanted, object_values& out)
+// Whether a client that has a write delegation of the current file may know better.
+bool asks_a_writer(const compound& k, const bitmap4& wanted) noexcept
 {
     const object& o = k.current;
-    std::optional<kept_attributes> kept;
+    return !o.is_pseudo() && !(wanted & of_content).none() &&
+           k.server.state.may_have_writer(o.exported->space, o.file);
+}
+
+task<nfsstat4> values_of_a_writer(compound& k, bitmap4 wanted, object_values& out)
+{
+    const object& o = k.current;
+    // First what the server has: a size that the holder said never goes with a change attribute from behind its
+    // answer.
     std::optional<storage::attributes> before;
-    const bool asks = !o.is_pseudo() && !(wanted & of_content).none() &&
-                      k.server.state.may_have_writer(o.exported->space, o.file);
-    if (asks) {
-        // First what the server has: a size that the holder said never goes with a change attribute from behind its
-        // answer.
+    if (const storage::attributes* const learnt = k.just_learnt()) {
+        before = *learnt;
+    } else {
         const auto attrs = co_await o.backend().getattr(o.request, o.file);
         if (!attrs)
             co_return status_of_storage(attrs.error());
         before = *attrs;
-        co_await learn_client(k);
-        const state_home::looking file{&o.backend(), o.request, o.file, o.state_file(), *attrs};
-        const auto looked = co_await k.server.state.look(k.client, file);
-        if (!looked)
-            co_return status_of_state(looked.error());
-        kept = *looked;
     }
-    co_return co_await k.server.values.values_of(k, o, wanted, out, kept ? &*kept : nullptr,
-                                                 before ? &*before : nullptr);
+    co_await learn_client(k);
+    const state_home::looking file{&o.backend(), o.request, o.file, o.state_file(), *before};
+    const auto looked = co_await k.server.state.look(k.client, file);
+    if (!looked)
+        co_return status_of_state(looked.error());
+    // Without an answer nobody may have been asked, or the holder has written what it had before it gave the delegation back.
+    const std::optional<kept_attributes> kept = *looked;
+    const storage::attributes* const known = kept ? &*before : nullptr;
+    task<nfsstat4> telling = k.server.values.values_of(k, o, wanted, out, kept ? &*kept : nullptr, known);
+    co_return co_await telling;
+}
+
+// Of the current file, for who compares them too.
+task<nfsstat4> current_values(compound& k, bitmap4 wanted, object_values& out)
+{
+    if (asks_a_writer(k, wanted))
+        return values_of_a_writer(k, wanted, out);
+    return k.server.values.values_of(k, k.current, wanted, out, nullptr, k.just_learnt());
 }
 
 task<void> reserve_for_acl(compound& k, const object_values& values)

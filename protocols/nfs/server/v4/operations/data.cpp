@@ -66,10 +66,10 @@ task<nfsstat4> read(compound& k)
     }
     const auto count = static_cast<std::uint32_t>(most);
     READ4res res;
-    if (attaches && count >= least_sent_in_place && k.c.sends_in_place()) {
+    const rpc::sent_in_place in_place = k.c.sends_in_place();
+    if (attaches && may_be_located(file.backend(), count, in_place)) {
         k.c.expect_results(k.attached_bytes() + count);
-        const auto where =
-            k.may_send_from_file() ? storage::locatable::memory_or_file : storage::locatable::memory;
+        const auto where = k.may_send_from_file() ? locatable_by(in_place) : storage::locatable::memory;
         auto there = co_await file.backend().locate(file.request, file.file, offset, count, where);
         if (there && there->here) {
             res.eof = there->read.end_of_file;
@@ -149,6 +149,8 @@ task<nfsstat4> write(compound& k)
     k.server.counters.bytes_written.add(done->count);
     if (export_counters* const of_export = k.counters_of_current())
         of_export->bytes_written.add(done->count);
+    k.written = done->file.after;
+    k.written_by = k.args.index();
     co_return k.add(res);
 }
 

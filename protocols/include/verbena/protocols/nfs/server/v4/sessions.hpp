@@ -14,6 +14,7 @@
 #include <verbena/protocols/files/types.hpp>
 #include <verbena/protocols/nfs/server/v4/back_channel.hpp>
 #include <verbena/protocols/nfs/wire/v4/session_operations.hpp>
+#include <verbena/protocols/rpc/principal.hpp>
 #include <verbena/protocols/xdr/decoder.hpp>
 #include <verbena/protocols/xdr/encoder.hpp>
 
@@ -140,9 +141,27 @@ public:
     friend bool operator==(const call_digest&, const call_digest&) = default;
 
 private:
+    friend struct call_mark;
     void mix(std::uint64_t value) noexcept;
+    void mix(const bytes_of& bytes, std::size_t size) noexcept;
     std::uint64_t value_ = 0;
     std::uint32_t operations_ = 0;
+};
+
+/// What tells calls with one sequence id apart before they run (8881 2.10.6.1.3.1): who sent it, and how it begins.
+struct call_mark {
+    call_mark() = default;
+    /// Of a COMPOUND of `count` operations, of which `begins` follows SEQUENCE.
+    call_mark(const rpc::principal& who, std::uint32_t count, bool kept,
+              const call_digest::bytes_of& begins) noexcept;
+    friend bool operator==(const call_mark&, const call_mark&) = default;
+
+private:
+    // Not hashed: nobody gets what another user's call was answered.
+    std::uint32_t user_ = 0, group_ = 0;
+    bool anonymous_ = true, kept_ = false;
+    std::uint32_t operations_ = 0;
+    call_digest begins_;
 };
 
 class session_table;
@@ -202,6 +221,8 @@ public:
     /// From now on no call begins on it: slot_use::begin() answers badsession. Who asks for running() behind this sees each call that
     /// began before.
     void end() noexcept { is_over_.store(true, std::memory_order_seq_cst); }
+    /// Whether end() was called.
+    bool is_over() const noexcept { return is_over_.load(std::memory_order_seq_cst); }
     /// A call of its has run until now. Said before its slot is free.
     void heard(time_point now) noexcept
     {
@@ -225,7 +246,7 @@ private:
         bool running = false;
         bool kept = false;           // `reply` is that call's
         slot_use* waiting = nullptr; // a repeat of it, while it runs
-        std::uint64_t mark = 0;
+        call_mark mark;
         call_digest digest;                   // if `kept`
         std::vector<std::byte> reply;         // of COMPOUND, from its status on
         std::vector<xdr::payload_item> items; // in it, for who offers chunks for them
@@ -256,9 +277,8 @@ public:
     /// A call that was not finished never was, unless it counts(): its repeat runs.
     ~slot_use();
 
-    /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two.
-    slot_verdict begin(std::shared_ptr<verbena::nfs::v4::session> of, const SEQUENCE4args& args,
-                       std::uint64_t mark);
+    /// `mark` is equal for repeats of a call, and differs where a peer uses a sequence id for two. `of` outlives this.
+    slot_verdict begin(session& of, const SEQUENCE4args& args, const call_mark& mark);
     /// What first_ends() returns.
     class [[nodiscard("co_await it: nothing waits here otherwise")]] awaiter {
     public:
@@ -281,8 +301,8 @@ public:
     /// end of that run, which a stop ends. Errors: none. Lifetime: this outlives the wait. Shard: that of `here`.
     awaiter first_ends(reactor& here) noexcept { return {*this, here}; }
     nfsstat4 status() const noexcept { return status_; }
-    /// Whether a repeat waits for the end of this run.
-    bool is_waited_for() const;
+    /// finish(), unless a repeat waits for the end of this run. False: one does, and nothing is done.
+    bool finish_unless_waited_for();
     /// Of slot_verdict::repeat: the whole reply, and the places of data items in it.
     std::span<const std::byte> reply() const noexcept { return reply_; }
     std::span<const xdr::payload_item> items() const noexcept { return items_; }
@@ -309,13 +329,13 @@ private:
     reactor* here_ = nullptr;
     std::coroutine_handle<> suspended_;
     wait_mark mark_;
-    std::uint64_t call_ = 0; // its mark
-    std::shared_ptr<verbena::nfs::v4::session> session_;
+    call_mark call_;
+    session* session_ = nullptr;
     std::uint32_t slot_ = 0;
     bool running_ = false;
     bool counts_ = false;
     // The slot's, for a repeat of the call before where this one never was.
-    std::uint64_t mark_before_ = 0;
+    call_mark mark_before_;
     slot_number number_before_;
     nfsstat4 status_ = nfsstat4::ok;
     call_digest digest_;
@@ -524,6 +544,24 @@ private:
     seldom last_expired_;
     std::uint32_t last_client_ = 0;
     std::uint64_t last_session_ = 0;
+};
+
+/// The sessions that calls of one shard used last: found without the lock of the table, which all shards share. A session ends all the same;
+/// what is kept of one that did is the object, without its slots. Shard-local.
+class recent_sessions {
+public:
+    /// Outlived by `all`.
+    explicit recent_sessions(const session_table& all) noexcept : all_(all) {}
+    /// As session_table::find().
+    std::shared_ptr<session> find(const sessionid4& id);
+
+private:
+    struct place {
+        sessionid4 id{};
+        std::weak_ptr<verbena::nfs::v4::session> session;
+    };
+    const session_table& all_;
+    std::array<place, 64> places_;
 };
 
 } // namespace verbena::nfs::v4

@@ -113,13 +113,16 @@ enum class attribute : std::uint32_t {
 /// What `minor` may carry. A Linux client takes a number behind these for a broken reply.
 constexpr bitmap4 attributes_of_minor(std::uint32_t minor) noexcept
 {
-    const attribute last = minor == 0   ? attribute::mounted_on_fileid
-                           : minor == 1 ? attribute::fs_charset_cap
-                                        : attribute::open_arguments;
-    bitmap4 all;
-    for (std::uint32_t i = 0; i <= static_cast<std::uint32_t>(last); ++i)
-        all.set(i);
-    return all;
+    // Each GETATTR asks, so the sets are made once.
+    constexpr auto up_to = [](attribute last) {
+        bitmap4 all;
+        for (std::uint32_t i = 0; i <= static_cast<std::uint32_t>(last); ++i)
+            all.set(i);
+        return all;
+    };
+    constexpr bitmap4 of_0 = up_to(attribute::mounted_on_fileid), of_1 = up_to(attribute::fs_charset_cap),
+                      of_2 = up_to(attribute::open_arguments);
+    return minor == 0 ? of_0 : minor == 1 ? of_1 : of_2;
 }
 
 /// They can be set but not read: GETATTR, READDIR, VERIFY and NVERIFY answer INVAL to a request for one.
