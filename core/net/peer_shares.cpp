@@ -42,7 +42,8 @@ private:
 std::string peer_group(std::string_view address, unsigned v6_prefix)
 {
     const auto parsed = ip_address::parse(address);
-    if (!parsed)
+    // A dotted address has one spelling only, so that nothing is written anew: each OPEN of a file on disk asks.
+    if (!parsed || (parsed->is_v4() && address.find(':') == std::string_view::npos))
         return std::string(address);
     std::array<std::uint8_t, 16> bytes = parsed->bytes();
     const bool link_local = bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;

@@ -269,7 +269,9 @@ task<bool> service_dispatcher::dispatch(call& c)
     if (how != outcome::success)
         stats.errors.add();
     stats.bytes_out.add(c.results().position());
-    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(shard_.clock().now() - begun);
+    const std::optional<time_point> ended = c.ended();
+    const auto took =
+        std::chrono::duration_cast<std::chrono::nanoseconds>((ended ? *ended : shard_.clock().now()) - begun);
     stats.latency.observe(static_cast<std::uint64_t>(took.count()));
     if (log_enabled(log_level::trace)) {
         const auto name = entry->program.procedure_name(header.version, header.procedure);

@@ -102,9 +102,7 @@ void stream_call::expect_results(std::size_t size) noexcept
 
 std::size_t stream_call::unused_results() const noexcept
 {
-    std::size_t unused = 0;
-    if (block_)
-        unused += block_.size() - (fragment_header_size + results_.size());
+    std::size_t unused = unused_block();
     for (std::size_t item = 0; item < attached_.size(); ++item) {
         const payload& bytes = attached_[item].bytes;
         for (std::size_t i = 0; i < bytes.pieces().size(); ++i) {

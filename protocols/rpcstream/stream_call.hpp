@@ -40,6 +40,11 @@ public:
     std::size_t expected_results() const noexcept { return expected_results_ + joined_bytes_; }
     /// Bytes of the reply's buffers beyond what they hold of it: a short listing, or a READ at a file's end.
     std::size_t unused_results() const noexcept;
+    /// Those of them that are in block().
+    std::size_t unused_block() const noexcept
+    {
+        return block_ ? block_.size() - (fragment_header_size + results_.size()) : 0;
+    }
 
     /// Writes the record mark of the reply, which stands in front of the block of results().
     void mark_reply() noexcept;

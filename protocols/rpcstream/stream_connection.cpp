@@ -297,7 +297,7 @@ void stream_connection::queue(std::unique_ptr<stream_call> c)
             spared = copied.size() - std::min(copied.size(), bytes.size());
         }
     }
-    output_.append(std::move(c));
+    memory -= output_.append(std::move(c));
     if (copied && copied.unique())
         memory -= spared;
     const std::size_t length = output_.queued() - before;

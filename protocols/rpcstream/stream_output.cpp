@@ -64,13 +64,17 @@ ssize_t send_part(int fd, const file_range& file) noexcept
 
 } // namespace
 
-void stream_output::append(std::unique_ptr<stream_call> c)
+std::size_t stream_output::append(std::unique_ptr<stream_call> c)
 {
     bool keep = false;
+    bool is_copied = true;
     const auto put = [&](std::span<const std::byte> bytes) {
+        if (bytes.size() <= max_copied_results && copy(bytes))
+            return;
+        is_copied = false;
         if (c->block()) {
             refer(bytes, c->block().share());
-        } else if (!copy(bytes)) {
+        } else {
             refer(bytes, {});
             keep = true;
         }
@@ -104,9 +108,11 @@ void stream_output::append(std::unique_ptr<stream_call> c)
             if (pad != 0 && !copy(std::span(zeros).first(pad)))
                 refer(std::span(zeros).first(pad), {});
         });
+    const std::size_t spared = is_copied ? c->unused_block() : 0;
     // Segments go in order, so what the last one keeps alive outlives all before it.
     if (keep)
         segments_.back().keeper = std::move(c);
+    return spared;
 }
 
 void stream_output::append(lease bytes, std::size_t length)

@@ -19,6 +19,9 @@ class stream_output {
 public:
     /// Pieces up to this size are copied: an entry of a gathered send costs the kernel about as much.
     static constexpr std::size_t max_copied_piece = 256;
+    /// Likewise of results, wherever they were written: the buffer that was taken for longer ones serves the next call then.
+    static constexpr std::size_t max_copied_results =
+        fragment_header_size + success_header_size + call::inline_results;
     /// Entries of one system call.
     static constexpr std::size_t max_gathered = 256;
     static constexpr std::size_t buffer_size = std::size_t(16) << 10;
@@ -34,8 +37,9 @@ public:
 
     stream_output(buffer_pool& pool, counter& copied) noexcept : pool_(pool), payload_copied_(copied) {}
 
-    /// Queues the reply that stands in `c`'s results.
-    void append(std::unique_ptr<stream_call> c);
+    /// Queues the reply that stands in `c`'s results. How much of stream_call::unused_results() is free by that, since the results were
+    /// copied out of their block.
+    std::size_t append(std::unique_ptr<stream_call> c);
     /// Queues `length` bytes of a record that begins there.
     void append(lease bytes, std::size_t length);
     /// Sends what the socket takes; `sent` is how much that was, `calls` the number of system calls.

@@ -244,4 +244,44 @@ BOOST_FIXTURE_TEST_CASE(getattr_right_behind_write_asks_the_back_end_for_nothing
     BOOST_TEST(slow.looks == 3);
 }
 
+// As Linux sends them. What kind of file it is does not change; who may do what may.
+BOOST_FIXTURE_TEST_CASE(access_behind_open_does_not_ask_what_kind_of_file_it_is, counting)
+{
+    const ACCESS4args ask{access4::all};
+    const PUTROOTFH4args root;
+    const LOOKUP4args folder{"export"};
+    const auto supported_in = [](answer4& out) { return out.good<ACCESS4res>().supported; };
+
+    BOOST_TEST_REQUIRE(client.open(client.creating("f")).status == nfsstat4::ok);
+    answer4 out = client.call(root, folder, client.opening("f"));
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    slow.looks = 0;
+    out = client.call(root, folder, client.opening("f"));
+    const int without = std::exchange(slow.looks, 0);
+    out = client.call(root, folder, client.opening("f"), ask);
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    BOOST_TEST(slow.looks == without);
+
+    // A file that is made in a directory whose rights were asked for is none.
+    out = client.call(root, folder, ask, client.creating("g"), ask);
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    const std::uint32_t of_folder = supported_in(out);
+    out.good<OPEN4res>();
+    const std::uint32_t of_file = supported_in(out);
+    BOOST_TEST((of_folder & access4::lookup) != 0u);
+    BOOST_TEST((of_folder & access4::execute) == 0u);
+    BOOST_TEST((of_file & access4::lookup) == 0u);
+    BOOST_TEST((of_file & access4::execute) != 0u);
+    // Nor is what a name leads to.
+    out = client.call(root, folder, ask, LOOKUP4args{"f"}, ask);
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    BOOST_TEST((supported_in(out) & access4::lookup) != 0u);
+    out.good<LOOKUP4res>();
+    BOOST_TEST((supported_in(out) & access4::execute) != 0u);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -158,6 +158,52 @@ BOOST_FIXTURE_TEST_CASE(a_repeat_of_a_call_that_runs_gets_its_answer, fixture)
     }
 }
 
+// It waits as a repeat does, since it begins like one.
+BOOST_FIXTURE_TEST_CASE(another_call_by_the_number_of_one_that_runs_does_not_get_its_answer, fixture)
+{
+    const auto write = [this](const SEQUENCE4args& sequence, std::uint64_t offset, bool in_two) {
+        const WRITE4args args{{}, offset, stable_how4::unstable, std::as_bytes(std::span("text", 4))};
+        const PUTFH4args at{client4::handle_of(file)};
+        const GETATTR4args look{{attribute::size}};
+        const std::size_t whole = prepare(1, [&](compound_request& out) {
+                                      out.add(sequence);
+                                      out.add(at);
+                                      out.add(args);
+                                      out.add(look);
+                                  })->size();
+        border = in_two ? whole - 30 : 0; // amid what is to be written, and where
+        auto begun = begin(sequence, at, args, look);
+        border = 0;
+        return begun;
+    };
+    int runs = 0;
+    for (const bool keep : {true, false}) {
+        for (const bool in_two : {false, true}) {
+            SEQUENCE4args sequence = second.sequence(0, keep);
+            slow.hold();
+            auto call = write(sequence, 0, in_two), other = write(sequence, 8, false);
+            BOOST_TEST((!call->is_done && !other->is_done));
+            slow.release();
+            turns();
+            BOOST_TEST_REQUIRE((call->is_done && other->is_done));
+            BOOST_TEST(status_of(*call) == nfsstat4::ok);
+            BOOST_TEST(status_of(*other) == nfsstat4::seq_false_retry);
+
+            sequence = second.sequence(0, keep);
+            slow.hold();
+            call = write(sequence, 0, in_two), other = write(sequence, 0, !in_two);
+            slow.release();
+            turns();
+            BOOST_TEST_REQUIRE((call->is_done && other->is_done));
+            BOOST_TEST(status_of(*call) == nfsstat4::ok);
+            BOOST_TEST(status_of(*other) == nfsstat4::ok);
+            BOOST_TEST(std::ranges::equal(call->whole_reply(), other->whole_reply()));
+            runs += 2;
+            BOOST_TEST(slow.entered == runs);
+        }
+    }
+}
+
 BOOST_FIXTURE_TEST_CASE(a_session_stays_while_a_repeat_waits_for_its_answer, fixture)
 {
     const SEQUENCE4args sequence = second.sequence();

@@ -84,6 +84,12 @@ constexpr std::uint64_t pseudo_fsid = 0x76657262'656e6134;
 
 constexpr std::uint32_t nanoseconds_per_second = 1'000'000'000;
 
+// The type first: nearly all that is asked for is a file, and that is told without a look at its handle.
+bool is_root(const object& of, const storage::attributes& attrs) noexcept
+{
+    return attrs.type == storage::file_type::directory && of.is_export_root();
+}
+
 } // namespace
 
 bool has_layouts(const object& of) noexcept
@@ -172,7 +178,7 @@ void attribute_source::set_file(const object& of, const storage::attributes& att
     // With the export's number: two exports of one device differ.
     out.all.fsid = {attrs.fsid, of.exported->id};
     out.all.present.set(attribute::fsid);
-    if (of.is_export_root()) {
+    if (is_root(of, attrs)) {
         if (const pseudo_node* const place = handles_.place_of(*of.exported))
             out.all.mounted_on_fileid = place->fileid;
     }
@@ -216,7 +222,7 @@ task<nfsstat4> attribute_source::values_of(call_context& k, const object& of, bi
     if (kept != nullptr)
         kept->apply(*attrs);
     set_file(of, *attrs, out);
-    if (wanted.test(attribute::mounted_on_fileid) && of.is_export_root()) {
+    if (wanted.test(attribute::mounted_on_fileid) && is_root(of, *attrs)) {
         co_await handles_.look_around(of);
         set_covered(of, out);
     }

@@ -17,6 +17,7 @@
 #include <array>
 #include <cassert>
 #include <optional>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 
@@ -57,6 +58,7 @@ struct compound final : call_context, private request_detail {
     files::client_id client = files::nobody;
     slot_use* slot = nullptr;   // likewise
     bool kept = false;          // the reply will be kept for repeats
+    std::uint32_t read = 0;     // operations behind SEQUENCE whose arguments could be read
     bool lacks_memory = false;  // for more results, which there would be room for
     bool changed = false;       // an operation of its has changed something
     bool dropped = false;       // there is nobody to be answered any more
@@ -207,9 +209,9 @@ struct compound final : call_context, private request_detail {
         return current.none() || current.is_pseudo() ? files::exported_file() : current.state_file();
     }
     /// A new current handle has no stateid (8881 16.2.3.1.2).
-    void set_current(const object& o) noexcept
+    void set_current(object o) noexcept
     {
-        current = o;
+        current = std::move(o);
         current_id.reset();
     }
     /// Puts the current stateid in the place of the value that stands for it. bad_stateid where there is none.

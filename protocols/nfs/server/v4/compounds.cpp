@@ -254,7 +254,9 @@ task<void> run_operations(compound& k)
             if (k.minor() == 0)
                 status = v40_status(operation, status);
         }
-        if (k.slot != nullptr && is_read)
+        k.read += is_read;
+        // A call that is not kept has its operations noted when a repeat waits for it, which is hardly ever.
+        if (k.kept && k.slot != nullptr && is_read)
             k.slot->note(operation, call_digest::bytes_of(bytes, behind, k.c.args().position() - begun));
         if (k.dropped) {
             // Nobody hears it now. Where the call is not run again, whoever repeats it does.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace verbena::nfs::v4 {
 
@@ -242,14 +243,13 @@ task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& direct
     if (found && place != nullptr)
         co_return nfsstat4::access;
     if (found) {
-        object there = directory;
-        there.file = found->found.handle;
+        object there = directory.other(found->found.handle, found->found.attrs);
         if (const auto& attrs = found->found.attrs; exports_.has_nested(*there.exported)) {
             const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
             if (covering != nullptr)
                 co_return co_await enter_nested(c, *covering, to);
         }
-        to = there;
+        to = std::move(there);
         co_return nfsstat4::ok;
     }
     const nfsstat4 status = status_of_storage(found.error());
@@ -275,14 +275,13 @@ task<nfsstat4> handle_space::find_parent(const rpc::call& c, const object& of, o
     }
     const auto found = co_await of.backend().lookup(of.request, of.file, "..");
     if (found) {
-        object there = of;
-        there.file = found->found.handle;
+        object there = of.other(found->found.handle, found->found.attrs);
         if (const auto& attrs = found->found.attrs; exports_.has_nested(*there.exported)) {
             const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);
             if (covering != nullptr) // what has a handle from before stands beneath it
                 co_return nfsstat4::stale;
         }
-        to = there;
+        to = std::move(there);
         co_return nfsstat4::ok;
     }
     const nfsstat4 status = status_of_storage(found.error());

@@ -9,6 +9,8 @@
 #include <verbena/protocols/nfs/server/pseudo_tree.hpp>
 #include <verbena/protocols/storage/types.hpp>
 
+#include <optional>
+
 namespace verbena::nfs::v4 {
 
 /// What a handle stands for, once it was found that the caller may use it.
@@ -17,11 +19,21 @@ struct object {
     export_ref exported;
     storage::handle file;
     storage::request request;
+    // Which a file keeps as long as its handle; nothing where nobody has looked.
+    std::optional<storage::file_type> type;
 
     bool none() const noexcept { return node == nullptr && exported == nullptr; }
     bool is_pseudo() const noexcept { return exported == nullptr; }
     storage::file_backend& backend() const noexcept { return *exported->backend; }
     bool is_export_root() const noexcept { return exported != nullptr && file == backend().root(); }
+    /// Another file of the same export, for the same caller. `attrs`: if somebody has looked.
+    object other(const storage::handle& h, const std::optional<storage::attributes>& attrs) const
+    {
+        object o = *this;
+        o.file = h;
+        o.type = attrs ? std::optional(attrs->type) : std::nullopt;
+        return o;
+    }
     /// The state layer's name for the file.
     storage::handle key() const noexcept { return files::file_key(exported->space, file); }
     /// For what it asks of that file: by this export.

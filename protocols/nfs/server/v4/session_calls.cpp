@@ -37,18 +37,17 @@ task<nfsstat4> renew_lease(server_commons& commons, session& s)
     co_return nfsstat4::badsession;
 }
 
-// Whether the COMPOUND of `c`, which begins at `entire` and like the one that `known` is of, has the same operations,
-// as far as that one ran: ok or seq_false_retry. delay: there is no memory to join what came in two pieces. Arguments
-// that the transport can't join are taken for the same. Reads all arguments anew; the call is not run.
-task<nfsstat4> compare_calls(rpc::call& c, xdr::decoder entire, call_digest known)
+// Of the first `operations` behind SEQUENCE of the COMPOUND of `c`, which begins at `entire`. seq_false_retry: it has fewer that can be
+// read. delay: there is no memory to join what came in two pieces. Where the transport can't join them, `digest` ends before
+// them. Reads the arguments anew; the call is not run.
+task<nfsstat4> digest_call(rpc::call& c, xdr::decoder entire, std::uint32_t operations, call_digest& digest)
 {
     c.args() = entire;
     compound_arguments args(c.args());
     SEQUENCE4args sequence;
     if (!args.next() || !args.read(sequence))
         co_return nfsstat4::seq_false_retry;
-    call_digest digest;
-    while (digest.operations() < known.operations()) {
+    while (digest.operations() < operations) {
         const std::size_t begun = c.args().position();
         const xdr::decoder ahead = c.args();
         if (!args.next())
@@ -62,10 +61,31 @@ task<nfsstat4> compare_calls(rpc::call& c, xdr::decoder entire, call_digest know
                 co_return joined.error() == std::errc::not_enough_memory ? nfsstat4::delay : nfsstat4::ok;
             args.again();
         } else {
-            co_return nfsstat4::seq_false_retry; // those of the other call could be read
+            co_return nfsstat4::seq_false_retry;
         }
     }
+    co_return nfsstat4::ok;
+}
+
+// Whether the COMPOUND of `c`, which begins at `entire` and like the one that `known` is of, has the same operations,
+// as far as that one ran: ok, or what digest_call() says. Arguments that the transport can't join are taken for the same.
+task<nfsstat4> compare_calls(rpc::call& c, xdr::decoder entire, call_digest known)
+{
+    call_digest digest;
+    const nfsstat4 status = co_await digest_call(c, entire, known.operations(), digest);
+    if (status != nfsstat4::ok || digest.operations() < known.operations())
+        co_return status;
     co_return digest == known ? nfsstat4::ok : nfsstat4::seq_false_retry;
+}
+
+// What a repeat that waits is compared by, of a call that nobody asked to keep: it was not noted while that ran. False: there is no
+// memory for it, or the transport can't join the arguments.
+task<bool> note_operations(rpc::call& c, xdr::decoder entire, std::uint32_t operations, slot_use& slot)
+{
+    call_digest digest;
+    const nfsstat4 status = co_await digest_call(c, entire, operations, digest);
+    slot.note(digest);
+    co_return status == nfsstat4::ok&& digest.operations() == operations;
 }
 
 // Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
@@ -198,7 +218,10 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     task<void> running = run_operations(k);
     co_await running;
     // The last operation may have waited without a time of its own: it ends in a later turn.
-    s->heard(std::max(k.ended, server.here.reactor().now()));
+    const time_point turn = server.here.reactor().now();
+    s->heard(std::max(k.ended, turn));
+    if (k.ended >= turn)
+        c.set_ended(k.ended);
     if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
@@ -211,6 +234,8 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
         slot.finish();
     } else if (!sequence.cachethis && slot.finish_unless_waited_for()) {
         // Nobody wants it.
+    } else if (!sequence.cachethis && !co_await note_operations(c, entire, k.read, slot)) {
+        slot.finish(); // the repeat could not be compared
     } else if (c.results().payloads().empty()) {
         slot.finish(c.results().bytes().subspan(start), {});
     } else {

@@ -9,6 +9,7 @@
 
 #include <verbena/core/memory/buffer.hpp>
 #include <verbena/core/metrics.hpp>
+#include <verbena/core/reactor/clock.hpp>
 #include <verbena/core/reactor/file_range.hpp>
 #include <verbena/core/reactor/request_list.hpp>
 #include <verbena/core/task/in_context.hpp>
@@ -24,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -76,6 +78,7 @@ public:
     {
         refused_ = keeps_failure_ = false; // a transport may use a call again
         most_kept_ = SIZE_MAX;
+        ended_ = {};
         const call_verdict verdict = decode(args_, header_);
         is_call_ = verdict != call_verdict::unanswerable;
         return verdict;
@@ -153,6 +156,13 @@ public:
     /// What the program keeps for itself while it serves the call. Nobody else looks at it.
     void note(void* what) noexcept { noted_ = what; }
     void* noted() const noexcept { return noted_; }
+    /// The program has looked at the clock at its very end: what the call took is counted by that, and the clock is read once less.
+    void set_ended(time_point at) noexcept { ended_ = at; }
+    /// What set_ended() was told of this call; nothing where it was not.
+    std::optional<time_point> ended() const noexcept
+    {
+        return ended_ == time_point() ? std::nullopt : std::optional(ended_);
+    }
     /// Says that the call may change something from now on: a failure is kept for repeats as results are, of a program that is
     /// non_idempotent() here. Else a repeat of what failed runs again. refuse() takes it back.
     void keep_failure() noexcept { keeps_failure_ = true; }
@@ -221,6 +231,7 @@ protected:
     bool is_call_ = true;
     std::size_t most_kept_ = SIZE_MAX;
     void* noted_ = nullptr;
+    time_point ended_{};
     stop_token caller_gone_;
     stop_token server_stop_;
     const rpc::peer* peer_ = nullptr;

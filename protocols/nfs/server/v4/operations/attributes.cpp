@@ -161,25 +161,28 @@ task<nfsstat4> access(compound& k)
     if ((args.access & ~defined) != 0)
         co_return nfsstat4::inval;
     ACCESS4res res;
-    const object& o = k.current;
+    object& o = k.current;
     if (o.is_pseudo()) {
         res.supported = args.access & access4::all & ~access4::execute;
         res.access = args.access & (access4::read | access4::lookup);
         co_return k.add(res);
     }
-    const auto attrs = co_await o.backend().getattr(o.request, o.file);
-    if (!attrs)
-        co_return status_of_storage(attrs.error());
-    const bool directory = attrs->type == storage::file_type::directory;
+    if (!o.type) {
+        const auto attrs = co_await o.backend().getattr(o.request, o.file);
+        if (!attrs)
+            co_return status_of_storage(attrs.error());
+        o.type = attrs->type;
+    }
+    const bool directory = *o.type == storage::file_type::directory;
     const bool has_xattrs =
-        o.backend().info().xattrs && (directory || attrs->type == storage::file_type::regular);
+        o.backend().info().xattrs && (directory || *o.type == storage::file_type::regular);
     const std::uint32_t known = has_xattrs ? access4::all_with_xattr : access4::all;
     res.supported = args.access & known & ~(directory ? access4::execute : access4::lookup | access4::remove);
     std::uint32_t wanted = res.supported;
     if (o.exported->read_only)
         wanted &= ~(access4::modify | access4::extend | access4::remove | access4::xawrite);
     // The first six bits are version 3's. Extended attributes are read and written by whom the file may be; to see their names takes no right.
-    unsigned permissions = v3::to_permissions(wanted & access4::all, attrs->type);
+    unsigned permissions = v3::to_permissions(wanted & access4::all, *o.type);
     if ((wanted & access4::xaread) != 0)
         permissions |= R_OK;
     if ((wanted & access4::xawrite) != 0)
@@ -187,7 +190,7 @@ task<nfsstat4> access(compound& k)
     const auto allowed = co_await o.backend().access(o.request, o.file, permissions);
     if (!allowed)
         co_return status_of_storage(allowed.error());
-    res.access = v3::to_access3(wanted & access4::all, *allowed, attrs->type) | (wanted & access4::xalist);
+    res.access = v3::to_access3(wanted & access4::all, *allowed, *o.type) | (wanted & access4::xalist);
     if ((*allowed & R_OK) != 0)
         res.access |= wanted & access4::xaread;
     if ((*allowed & W_OK) != 0)

@@ -2,6 +2,8 @@
 // Handles and the way through names: PUTFH and its like, LOOKUP, LOOKUPP, SECINFO.
 #include "operations.hpp"
 
+#include <utility>
+
 namespace verbena::nfs::v4::operations {
 
 task<nfsstat4> putfh(compound& k)
@@ -32,7 +34,7 @@ task<nfsstat4> enter_the_root(compound& k)
     const nfsstat4 status = co_await k.server.handles.enter_root(k.c, root);
     if (status != nfsstat4::ok)
         co_return status;
-    k.set_current(root);
+    k.set_current(std::move(root));
     co_return k.add(Results());
 }
 
@@ -83,7 +85,7 @@ task<nfsstat4> lookup(compound& k)
     const nfsstat4 status = co_await k.server.handles.find_child(k.c, k.current, args.objname, found);
     if (status != nfsstat4::ok)
         co_return status;
-    k.set_current(found);
+    k.set_current(std::move(found));
     co_return k.add(LOOKUP4res());
 }
 
@@ -95,7 +97,7 @@ task<nfsstat4> lookupp(compound& k)
     const nfsstat4 status = co_await k.server.handles.find_parent(k.c, k.current, found);
     if (status != nfsstat4::ok)
         co_return status;
-    k.set_current(found);
+    k.set_current(std::move(found));
     co_return k.add(LOOKUPP4res());
 }
 

@@ -97,9 +97,7 @@ task<nfsstat4> create(compound& k)
     }
     if (!made)
         co_return status_of_setting(made.error(), set);
-    object found = directory;
-    found.file = made->made.handle;
-    k.set_current(found);
+    k.set_current(directory.other(made->made.handle, made->made.attrs));
     CREATE4res res;
     res.cinfo = to_change_info(made->directory);
     res.attrset = set_at_creation(args.createattrs.attrmask, set, made->made.attrs);

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <unistd.h>
+#include <utility>
 
 namespace verbena::nfs::v4::operations {
 
@@ -100,7 +101,7 @@ struct open_target {
 
 task<nfsstat4> open_target_for(open_target& to, files::share access)
 {
-    const object& file = to.file;
+    object& file = to.file;
     unsigned wanted = any(access & files::share::read) ? R_OK : 0;
     if (any(access & files::share::write) || to.truncates)
         wanted |= W_OK;
@@ -116,6 +117,7 @@ task<nfsstat4> open_target_for(open_target& to, files::share access)
     }
     to.opened = std::move(opened->file);
     to.change = change_of(opened->attrs);
+    file.type = opened->attrs.type;
     co_return nfsstat4::ok;
 }
 
@@ -248,8 +250,7 @@ task<nfsstat4> create_to_open(compound& k, const OPEN4args& args, open_target& t
             continue;
         if (!made)
             co_return status_of_setting(made.error(), set);
-        to.file = directory;
-        to.file.file = made->made.handle;
+        to.file = directory.other(made->made.handle, made->made.attrs);
         to.directory = to_change_info(made->directory);
         // A repeat by somebody else, who has read the verifier in the times, opens the file as any other.
         to.created =
@@ -415,7 +416,7 @@ task<nfsstat4> open_file(compound& k, const OPEN4args& args, OPEN4res& res)
         opened->delegation.reset();
         opened->why = files::no_delegation::contention;
     }
-    k.set_current(to.file);
+    k.set_current(std::move(to.file));
     res.stateid = to_wire(opened->id);
     k.current_id = res.stateid;
     res.cinfo = to.directory;

@@ -187,7 +187,7 @@ task<nfsstat4> open_v40(compound& k)
             answer.status = k.server.handles.find_exported(k.c, answer.export_id, answer.file, opened);
         }
         if (answer.status == nfsstat4::ok)
-            k.set_current(opened);
+            k.set_current(std::move(opened));
     }
     if (answer.status != nfsstat4::ok)
         co_return answer.status;
