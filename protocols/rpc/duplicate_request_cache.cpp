@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cassert>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -68,6 +68,14 @@ std::uint64_t hash(const siphash_key& secret, const request_key& key) noexcept
     return siphash(secret, out.bytes());
 }
 
+// A look at an entry of another call in the same bucket is a wait for memory, since most entries are in none of the
+// processor's caches.
+constexpr std::size_t buckets_per_place = 4;
+
+struct freed {
+    void operator()(void* memory) const noexcept { std::free(memory); }
+};
+
 } // namespace
 
 request_key request_key::of(call& c, std::size_t whole)
@@ -103,7 +111,7 @@ struct duplicate_request_cache::entry : list_hook {
 
 duplicate_request_options duplicate_request_options::within(std::size_t bytes) noexcept
 {
-    constexpr std::size_t heap_overhead = 48; // of an entry and its reply, and its bucket
+    constexpr std::size_t heap_overhead = 24 + buckets_per_place * sizeof(void*); // of an entry and its reply
     constexpr std::size_t one = sizeof(duplicate_request_cache::entry) + usual_reply + heap_overhead;
     duplicate_request_options o;
     o.max_entries = std::min(bytes / one, most_entries);
@@ -114,18 +122,24 @@ duplicate_request_options duplicate_request_options::within(std::size_t bytes) n
 // The entries of some peers.
 class duplicate_request_cache::part {
 public:
-    /// With what it has for itself, and as much of what is `common` as it gets.
-    part(const siphash_key& secret, bool is_shared, const duplicate_request_options& options,
+    /// With what it has for itself, and as much of what is `common` to so many parts as it gets.
+    part(const siphash_key& secret, std::size_t parts, const duplicate_request_options& options,
          const share& own, common_share& common, const std::vector<std::unique_ptr<part>>& all)
         : secret_(secret),
-          is_shared_(is_shared),
+          is_shared_(parts > 1),
           all_(all),
           options_(options),
           usual_(options.max_reply != 0 ? duplicate_request_options::usual_reply : 0),
           own_(own),
           common_(common),
-          buckets_(std::bit_ceil(std::max<std::size_t>(own.places + common.places / 4, 16)))
+          bucket_count_(
+              buckets_per_place *
+              std::max<std::size_t>(own.places + common.places / std::max<std::size_t>(parts, 4), 4)),
+          // calloc() leaves pages out of memory until an entry stands in them.
+          buckets_(static_cast<entry**>(std::calloc(bucket_count_, sizeof(entry*))))
     {
+        if (!buckets_)
+            throw std::bad_alloc();
     }
     part(const part&) = delete;
     ~part()
@@ -141,10 +155,11 @@ public:
     /// Decides about `v`, or queues it behind the call in progress and returns false.
     bool look(visit& v)
     {
+        const std::uint64_t h = hash(secret_, v.key_);
+        __builtin_prefetch(&bucket(h));
         const auto held = lock();
         const time_point now = v.here_.now();
         expire(now);
-        const std::uint64_t h = hash(secret_, v.key_);
         for (entry* e = bucket(h); e != nullptr; e = e->next_in_bucket) {
             if (e->hash != h || e->key != v.key_) {
                 stats_.passed.add();
@@ -180,6 +195,7 @@ public:
         in_progress_.push_back(*e);
         v.entry_ = e;
         v.state_ = state::fresh;
+        fetch_oldest();
         return true;
     }
 
@@ -250,7 +266,26 @@ private:
             v.here_.post_remote(v);
     }
 
-    entry*& bucket(std::uint64_t h) noexcept { return buckets_[h & (buckets_.size() - 1)]; }
+    entry*& bucket(std::uint64_t h) noexcept { return buckets_.get()[(h >> 32) * bucket_count_ >> 32]; }
+
+    // In a full table the next call releases the oldest entry, and the call after that the second one. By then both have left
+    // the processor's caches. So each call fetches the second entry, and by the hash of the first one what that points to.
+    void fetch_oldest() noexcept
+    {
+        entry* const oldest = answered_.front();
+        if (oldest == nullptr)
+            return;
+        __builtin_prefetch(&bucket(oldest->hash), 1);
+        __builtin_prefetch(oldest->reply.data(), 1);
+        const entry* const second = answered_.next(*oldest);
+        if (second == nullptr)
+            return;
+        constexpr std::size_t cache_line = 64;
+        const auto* const begin = reinterpret_cast<const char*>(second);
+        for (std::size_t at = 0; at < sizeof(entry); at += cache_line)
+            __builtin_prefetch(begin + at, 1);
+        __builtin_prefetch(begin + sizeof(entry) - 1, 1);
+    }
 
     static std::int64_t bytes_of(const entry& e) noexcept
     {
@@ -428,7 +463,8 @@ private:
     const std::size_t usual_; // room that a place has for its reply
     const share own_;
     common_share& common_;
-    std::vector<entry*> buckets_;
+    const std::size_t bucket_count_;
+    const std::unique_ptr<entry*[], freed> buckets_;
     std::size_t made_ = 0;
     time_point ask_again_{};
     intrusive_list<entry> unused_;
@@ -451,9 +487,9 @@ duplicate_request_cache::duplicate_request_cache(std::size_t shards, const dupli
     duplicate_request_options in_turn = options;
     in_turn.max_reply = 0;
     for (std::size_t i = 0; i < shards; ++i)
-        parts_.push_back(std::make_unique<part>(secret_, shards > 1, kept, own, common_, parts_));
+        parts_.push_back(std::make_unique<part>(secret_, shards, kept, own, common_, parts_));
     for (std::size_t i = 0; i < shards; ++i)
-        in_turn_.push_back(std::make_unique<part>(secret_, shards > 1, in_turn, share{options.max_in_turn, 0},
+        in_turn_.push_back(std::make_unique<part>(secret_, shards, in_turn, share{options.max_in_turn, 0},
                                                   no_more_, in_turn_));
 }
 
@@ -472,6 +508,8 @@ const duplicate_request_stats& duplicate_request_cache::in_turn_stats(std::size_
 duplicate_request_cache::part& duplicate_request_cache::part_of(const request_key& key, repeat of_it) noexcept
 {
     const auto& parts = of_it == repeat::answered ? parts_ : in_turn_;
+    if (parts.size() == 1)
+        return *parts.front();
     return *parts[siphash(secret_, std::as_bytes(std::span(key.address))) % parts.size()];
 }
 
