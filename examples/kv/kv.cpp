@@ -11,10 +11,16 @@
 #include <verbena/protocols/rpc/module.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace verbena;
@@ -26,54 +32,67 @@ struct limits {
     std::uint64_t bytes = 0; // of keys and values
 };
 
-// All keys, for all shards. One lock is enough, and makes the limits exact: it is held to find a place in the map and to swap
-// a pointer there, while values are copied and freed outside of it. A std::map never moves all that it has at once, as a growing
-// hash table would while the other shards wait.
+// A stored value. Its bytes and the count of its owners are one allocation.
+struct value {
+    explicit operator bool() const noexcept { return owner != nullptr; }
+    std::span<const std::byte> bytes() const noexcept { return {owner.get(), size}; }
+
+    std::shared_ptr<const std::byte[]> owner;
+    std::size_t size = 0;
+};
+
+// All keys, for all shards. One lock is enough, and makes the limits exact: it is held to find a place in a map and to swap
+// a pointer there, while values are copied and freed outside of it. A hash of the key chooses one of many small maps, in which
+// few comparisons find the key. A growing hash table would move all keys at once while the other shards wait; these maps never
+// do. A client that chooses keys of one hash fills one map, whose search takes the logarithm of its size.
 class store {
 public:
-    using value = std::shared_ptr<const std::vector<std::byte>>;
-
     explicit store(const limits& most) : most_(most) {}
 
-    // nullptr if there is none. What it returns stays as it is, whatever becomes of the key.
+    // An empty one if there is none. What it returns stays as it is, whatever becomes of the key.
     value find(std::string_view key) const
     {
+        const map& values = maps_[place_of(key)];
         const std::lock_guard lock(mutex_);
-        const auto at = values_.find(key);
-        return at == values_.end() ? nullptr : at->second;
+        const value* const at = find_in(values, key);
+        return at == nullptr ? value() : *at;
     }
     bool has_room(std::string_view key, std::uint64_t size) const
     {
         const std::lock_guard lock(mutex_);
-        return fits(key, values_.find(key), size);
+        // Where there is room for a new key, it doesn't matter whether the key is new.
+        return fits(key, nullptr, size) || fits(key, find_in(maps_[place_of(key)], key), size);
     }
     // False if there is no room.
-    bool put(std::string key, value v)
+    bool put(std::string_view key, value v)
     {
+        map& values = maps_[place_of(key)];
         const std::lock_guard lock(mutex_);
-        const auto at = values_.find(key);
-        if (!fits(key, at, v->size()))
+        const auto at = values.find(key);
+        if (!fits(key, at == values.end() ? nullptr : &at->second, v.size))
             return false;
-        if (at == values_.end()) {
-            used_.bytes += key.size() + v->size();
+        if (at == values.end()) {
+            const std::size_t size = v.size;
+            values.emplace(key, std::move(v));
+            used_.bytes += key.size() + size;
             ++used_.keys;
-            values_.emplace(std::move(key), std::move(v));
         } else {
-            used_.bytes += v->size() - at->second->size();
-            at->second.swap(v); // the caller's argument: freed when the lock is gone
+            used_.bytes += v.size - at->second.size;
+            std::swap(at->second, v); // the caller's argument: freed when the lock is gone
         }
         return true;
     }
     bool erase(std::string_view key)
     {
-        decltype(values_)::node_type gone; // freed when the lock is gone
+        map& values = maps_[place_of(key)];
+        map::node_type gone; // freed when the lock is gone
         const std::lock_guard lock(mutex_);
-        const auto at = values_.find(key);
-        if (at == values_.end())
+        const auto at = values.find(key);
+        if (at == values.end())
             return false;
-        used_.bytes -= key.size() + at->second->size();
+        used_.bytes -= key.size() + at->second.size;
         --used_.keys;
-        gone = values_.extract(at);
+        gone = values.extract(at);
         return true;
     }
     const limits& most() const noexcept { return most_; }
@@ -85,17 +104,27 @@ public:
 
 private:
     using map = std::map<std::string, value, std::less<>>;
-    bool fits(std::string_view key, map::const_iterator at, std::uint64_t size) const
+    std::size_t place_of(std::string_view key) const noexcept
     {
-        const bool is_new = at == values_.end();
-        const std::uint64_t before = is_new ? 0 : key.size() + at->second->size();
-        return used_.bytes - before + key.size() + size <= most_.bytes &&
-               (!is_new || used_.keys < most_.keys);
+        return std::hash<std::string_view>()(key) % maps_.size();
+    }
+    // nullptr if there is none.
+    static const value* find_in(const map& values, std::string_view key)
+    {
+        const auto at = values.find(key);
+        return at == values.end() ? nullptr : &at->second;
+    }
+    // `before`: what stands under the key, or nullptr.
+    bool fits(std::string_view key, const value* before, std::uint64_t size) const
+    {
+        const std::uint64_t freed = before == nullptr ? 0 : key.size() + before->size;
+        return used_.bytes - freed + key.size() + size <= most_.bytes &&
+               (before != nullptr || used_.keys < most_.keys);
     }
 
     const limits most_;
-    mutable std::mutex mutex_;
-    map values_;
+    mutable std::mutex mutex_; // of what stands below
+    std::vector<map> maps_ = std::vector<map>(4096);
     limits used_;
 };
 
@@ -139,12 +168,13 @@ private:
 
     rpc::answer<kv::get_result, kv::status> get(const kv::key_args& a)
     {
-        const store::value found = values_.find(a.key);
+        value found = values_.find(a.key);
         (found ? hits_ : misses_).add();
         if (!found)
             return kv::status::not_found;
         // Sent from where it is, whatever becomes of the key meanwhile. An RDMA device has it copied into memory that is registered.
-        return kv::get_result{rpc::payload(found, *found)};
+        const auto bytes = found.bytes();
+        return kv::get_result{rpc::payload(std::move(found.owner), bytes)};
     }
 
     task<rpc::answer<void, kv::status>> put(rpc::call& c, const kv::put_args& a)
@@ -157,12 +187,13 @@ private:
             co_return said(c, kv::status::busy);
         if (!pulled)
             co_return pulled.error(); // the connection is ending, and the caller's repeat runs
-        auto bytes = std::make_shared<std::vector<std::byte>>();
-        bytes->reserve(pulled->size());
+        // A copy, since the buffers that the value came in belong to the server's memory for what it receives.
+        auto bytes = std::make_shared_for_overwrite<std::byte[]>(pulled->size());
+        std::byte* end = bytes.get();
         for (const auto piece : pulled->pieces())
-            bytes->insert(bytes->end(), piece.begin(), piece.end());
+            end = std::copy(piece.begin(), piece.end(), end);
         // Asked again: while the value came, others may have taken the room.
-        const bool done = values_.put(std::string(a.key.view()), std::move(bytes));
+        const bool done = values_.put(a.key, {std::move(bytes), pulled->size()});
         co_return said(c, done ? kv::status::ok : kv::status::no_space);
     }
 
