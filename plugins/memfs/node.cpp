@@ -97,7 +97,7 @@ void file_data::write(std::uint64_t offset, std::span<const std::byte> in) noexc
     while (!in.empty()) {
         const std::uint64_t within = offset % block_size;
         const std::size_t n = std::min<std::size_t>(in.size(), block_size - within);
-        copy_reached(memory_->at(blocks_.find(offset / block_size)->second).data() + within, in.data(), n);
+        keep_reached(memory_->at(blocks_.find(offset / block_size)->second).data() + within, in.data(), n);
         in = in.subspan(n);
         offset += n;
     }
