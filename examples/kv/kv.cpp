@@ -7,6 +7,7 @@
 // on the way out a payload that keeps the stored value until it is sent.
 #include "protocol.hpp"
 
+#include <verbena/core/memory/copy.hpp>
 #include <verbena/core/module/loadable.hpp>
 #include <verbena/protocols/rpc/module.hpp>
 #include <verbena/protocols/rpc/typed_program.hpp>
@@ -177,6 +178,16 @@ private:
         return kv::get_result{rpc::payload(std::move(found.owner), bytes)};
     }
 
+    // Of values this long the caches hold few.
+    static std::byte* keep(std::span<const std::byte> piece, std::byte* to)
+    {
+        constexpr std::size_t long_piece = std::size_t(384) << 10;
+        if (piece.size() < long_piece)
+            return std::copy(piece.begin(), piece.end(), to);
+        copy_past_caches(to, piece.data(), piece.size());
+        return to + piece.size();
+    }
+
     task<rpc::answer<void, kv::status>> put(rpc::call& c, const kv::put_args& a)
     {
         // Of a value in a Read chunk nothing has come yet; if there is no room, it need not come at all.
@@ -191,7 +202,7 @@ private:
         auto bytes = std::make_shared_for_overwrite<std::byte[]>(pulled->size());
         std::byte* end = bytes.get();
         for (const auto piece : pulled->pieces())
-            end = std::copy(piece.begin(), piece.end(), end);
+            end = keep(piece, end);
         // Asked again: while the value came, others may have taken the room.
         const bool done = values_.put(a.key, {std::move(bytes), pulled->size()});
         co_return said(c, done ? kv::status::ok : kv::status::no_space);
