@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a file of NFS version 4.1 over iwarp, by RDMA under a layout or by READ, one client with one session for both.
-//   layout_perf HOST:PORT FILE make MIB                        makes the file FILE of the export /layouts, unless it is there
-//   layout_perf HOST:PORT FILE rdma|nfs SIZE DEPTH SECONDS     random reads of SIZE bytes; or, with 1 MiB and more, one after the other
-//   layout_perf HOST:PORT FILE get TIMES                       LAYOUTGET of the whole file, and LAYOUTRETURN
+// Reads a file of NFS version 4.1 over iwarp, by RDMA under a layout or by READ, one client with one session for both. WHERE is HOST:PORT,
+// or tcp:HOST:PORT, by which there are no layouts.
+//   layout_perf WHERE FILE make MIB                              makes the file FILE of the export /layouts, unless it is there
+//   layout_perf WHERE FILE rdma|nfs|write SIZE DEPTH SECONDS     reads, or writes, of SIZE bytes: random; or, with 1 MiB and more, one after the other
+//   layout_perf WHERE FILE get TIMES                             LAYOUTGET of the whole file, and LAYOUTRETURN
 // Prints one line of JSON.
 #include <verbena/core/task/scope.hpp>
 #include <verbena/core/task/sleep.hpp>
@@ -12,6 +13,7 @@
 #include <verbena/protocols/nfs/client/v4/pnfs/layout_file.hpp>
 #include <verbena/protocols/nfs/client/v4/pnfs/layout_user.hpp>
 #include <verbena/protocols/rpcrdma/requester.hpp>
+#include <verbena/protocols/rpcstream/stream_client.hpp>
 #include <verbena/transports/iwarp.hpp>
 
 #include <algorithm>
@@ -76,9 +78,7 @@ public:
         buffer_pool buffers(budget, &shard_);
         auto device = iwarp::make_context(shard_, iwarp::options());
         v4::callback_service callbacks(shard_);
-        rpcrdma::requester_options over;
-        over.callbacks = &callbacks;
-        auto transport = rpcrdma::make_requester(*device, buffers, asked_.where, over);
+        const auto transport = make_transport(*device, buffers, callbacks);
         must(co_await transport->connect(), "connect");
         {
             v4::client client(*transport, nfs::identity::of_process(),
@@ -96,7 +96,7 @@ public:
             else if (asked_.how == "get")
                 co_await get_all(client, layouts, top.handle);
             else
-                co_await measure(client, layouts, top.handle);
+                co_await measure(client, layouts, top.handle, buffers);
             co_await layouts.close();
             co_await client.close();
         }
@@ -104,6 +104,21 @@ public:
     }
 
 private:
+    std::unique_ptr<rpc::client_transport> make_transport(verbs::context& device, buffer_pool& buffers,
+                                                          v4::callback_service& callbacks)
+    {
+        constexpr std::string_view tcp = "tcp:";
+        if (asked_.where.starts_with(tcp)) {
+            rpc::stream_client_options over;
+            over.callbacks = &callbacks;
+            return take(rpc::make_stream_client(shard_, buffers, asked_.where.substr(tcp.size()), over),
+                        "client");
+        }
+        rpcrdma::requester_options over;
+        over.callbacks = &callbacks;
+        return rpcrdma::make_requester(device, buffers, asked_.where, over);
+    }
+
     task<void> make(v4::client& client, const v4::known_handle& top, buffer_pool& buffers)
     {
         v4::new_attributes set;
@@ -122,18 +137,26 @@ private:
         std::printf("{\"mib\": %zu}\n", asked_.size);
     }
 
-    task<void> measure(v4::client& client, v4::pnfs::layout_user& layouts, const v4::known_handle& top)
+    task<void> measure(v4::client& client, v4::pnfs::layout_user& layouts, const v4::known_handle& top,
+                       buffer_pool& buffers)
     {
         const auto found = take(co_await client.lookup(top, asked_.file), "lookup");
-        auto opened = take(co_await client.open(found, v4::share4::access_read), "open");
+        const bool writes = asked_.how == "write";
+        auto opened = take(
+            co_await client.open(found, writes ? v4::share4::access_both : v4::share4::access_read), "open");
         size_ = found.attributes.size;
-        if (asked_.how == "nfs") {
-            co_await read_all(*opened);
+        if (writes) {
+            data_ = buffers.try_acquire(asked_.size);
+            std::memset(data_.data(), 1, asked_.size);
+        }
+        if (writes || asked_.how == "nfs") {
+            co_await use_all(*opened);
             must(co_await opened->close(), "close");
+            data_.reset();
             co_return;
         }
         auto f = layouts.use(std::move(opened));
-        co_await read_all(*f);
+        co_await use_all(*f);
         if (layouts.counts().read_by_nfs != 0)
             fail("rdma", "some bytes went by NFS: " + std::string(v4::pnfs::to_string(f->last_reason())));
         must(co_await f->close(), "close");
@@ -162,7 +185,7 @@ private:
     }
 
     template<class File>
-    task<void> read_all(File& f)
+    task<void> use_all(File& f)
     {
         scope workers(shard_);
         counts now;
@@ -196,9 +219,15 @@ private:
         std::uint64_t next = number * blocks / asked_.depth;
         while (!now.is_over) {
             const std::uint64_t block = asked_.size < mib ? random() % blocks : next++ % blocks;
-            const auto got = take(co_await f.read(block * asked_.size, std::uint32_t(asked_.size)), "read");
-            if (got.data.size() != asked_.size)
-                fail("read", "fewer bytes than asked for");
+            if (data_) {
+                rpc::payload data(data_.share(), data_.bytes().first(asked_.size));
+                must(co_await f.write(block * asked_.size, std::move(data)), "write");
+            } else {
+                const auto got =
+                    take(co_await f.read(block * asked_.size, std::uint32_t(asked_.size)), "read");
+                if (got.data.size() != asked_.size)
+                    fail("read", "fewer bytes than asked for");
+            }
             ++now.operations;
             now.bytes += asked_.size;
         }
@@ -207,6 +236,7 @@ private:
     reactor& shard_;
     const arguments asked_;
     std::uint64_t size_ = 0;
+    lease data_; // none: reads
 };
 
 } // namespace
@@ -214,7 +244,7 @@ private:
 int main(int argc, char** argv)
 {
     if (argc < 5)
-        fail("usage", "layout_perf HOST:PORT FILE make MIB | rdma|nfs SIZE DEPTH SECONDS | get TIMES");
+        fail("usage", "layout_perf WHERE FILE make MIB | rdma|nfs|write SIZE DEPTH SECONDS | get TIMES");
     arguments a{argv[1], argv[2], argv[3], std::strtoull(argv[4], nullptr, 10)};
     if (argc > 6) {
         a.depth = std::strtoull(argv[5], nullptr, 10);
