@@ -109,6 +109,7 @@ private:
         std::uint32_t stag;
         std::uint32_t length;
         std::uint32_t placed;
+        bool is_uneven = false; // its FPDUs are not what was foreseen
     };
     struct peer_read {
         wire::read_request request;
@@ -298,6 +299,10 @@ private:
     bool receive(const error* broken = nullptr) noexcept;
     bool consume(const std::byte* data, std::size_t size) noexcept;
     bool advance(std::size_t size) noexcept;
+    struct foreseen;
+    struct scatter_list;
+    void foresee(scatter_list& list) noexcept;
+    bool settle(std::span<const foreseen> next, std::size_t size) noexcept;
     bool long_enough() noexcept;
     bool header_complete() noexcept;
     void judge_size() noexcept;

@@ -15,12 +15,39 @@
 namespace verbena::iwarp {
 namespace {
 
-constexpr std::size_t large_fpdu = 8192;  // payload from which one recvmsg per FPDU beats a copy
-constexpr int max_receives_per_poll = 32; // then others get their turn
+constexpr std::size_t large_fpdu = 8192; // payload from which one recvmsg per FPDU beats a copy
+// Then others get their turn.
+constexpr int max_receives_per_poll = 32;
+constexpr std::size_t max_bytes_per_poll = std::size_t(4) << 20;
 // Messages that have memory and that nobody has been told of. A read of the socket may bring thousands, of 24 octets each.
 constexpr std::size_t max_untold_messages = 256;
 
 } // namespace
+
+// An FPDU of a Read Response that is to follow, as a scatter list has it: the payload in the sink, the rest here.
+struct connection::foreseen {
+    std::byte* target;
+    std::size_t payload;
+    std::size_t trailer;
+    std::array<std::byte, wire::max_trailer + wire::tagged_size>
+        behind; // its trailer, and the header of the next one
+    std::size_t size() const noexcept { return payload + trailer + wire::tagged_size; }
+};
+
+// Where one recvmsg puts what it takes.
+struct connection::scatter_list {
+    static constexpr std::size_t max_foreseen = context_impl::staging_size / large_fpdu;
+    void add(std::byte* p, std::size_t size) noexcept
+    {
+        vectors[count++] = {p, size};
+        wanted += size;
+    }
+    iovec vectors[4 + 2 * max_foreseen];
+    unsigned count = 0;
+    std::size_t wanted = 0; // of all of it
+    foreseen next[max_foreseen];
+    std::size_t next_count = 0;
+};
 
 // While what another connection has read waits for memory, nothing is read ahead: there is one place to keep such bytes.
 bool connection::reads_ahead() const noexcept { return !owner_.holds_over(); }
@@ -35,21 +62,16 @@ bool connection::receive(const error* broken) noexcept
 {
     const steering::section here(owner_.lane());
     bool any = false;
-    for (int i = 0; i < max_receives_per_poll; ++i) {
-        iovec v[4];
-        unsigned n = 0;
+    std::size_t received = 0;
+    for (int i = 0; i < max_receives_per_poll && received < max_bytes_per_poll; ++i) {
+        scatter_list list;
         std::size_t direct = 0;
-        std::size_t wanted = 0;
-        const auto add = [&](std::byte* p, std::size_t size) {
-            v[n++] = {p, size};
-            wanted += size;
-        };
         const bool live = places();
         const bool ahead = !live || reads_ahead();
         const bool bulk = live && (bulk_expected() || !ahead);
         if (phase_ == phase::header && bulk) {
-            add(header_.data() + header_have_, header_need_ - header_have_);
-            direct = wanted;
+            list.add(header_.data() + header_have_, header_need_ - header_have_);
+            direct = list.wanted;
         } else if (phase_ == phase::payload && live) {
             if (op_ == wire::opcode::write) {
                 // The grant may have gone since the header was checked.
@@ -60,23 +82,26 @@ bool connection::receive(const error* broken) noexcept
                     return true;
                 }
             }
-            add(target_, payload_left_);
-            add(trailer_.data(), trailer_need_);
+            list.add(target_, payload_left_);
+            list.add(trailer_.data(), trailer_need_);
             // With a large FPDU behind us the next header predicts as well: no byte of it is staged.
-            if (bulk && ahead && payload_size_ >= large_fpdu)
-                add(next_header_.data(), wire::tagged_size);
-            direct = wanted;
+            const bool predicts = bulk && ahead && payload_size_ >= large_fpdu;
+            if (predicts)
+                list.add(next_header_.data(), wire::tagged_size);
+            direct = list.wanted;
+            if (predicts && op_ == wire::opcode::read_response)
+                foresee(list);
         } else if (phase_ == phase::trailer && !ahead) {
-            add(trailer_.data() + trailer_have_, trailer_need_ - trailer_have_);
-            direct = wanted;
+            list.add(trailer_.data() + trailer_have_, trailer_need_ - trailer_have_);
+            direct = list.wanted;
         }
         if (!(bulk && direct != 0)) {
             const auto staging = owner_.staging();
-            add(staging.data(), staging.size());
+            list.add(staging.data(), staging.size());
         }
         msghdr m{};
-        m.msg_iov = v;
-        m.msg_iovlen = n;
+        m.msg_iov = list.vectors;
+        m.msg_iovlen = list.count;
         const ssize_t got = [&] {
             const reached_meanwhile here;
             return ::recvmsg(fd_.get(), &m, MSG_DONTWAIT);
@@ -105,6 +130,7 @@ bool connection::receive(const error* broken) noexcept
             return true;
         }
         auto left = static_cast<std::size_t>(got);
+        received += left;
         context_impl::add(owner_.stats().bytes_received, left);
         if (!live)
             continue; // what arrives after the end is read and dropped, so that the FIN is seen
@@ -112,12 +138,80 @@ bool connection::receive(const error* broken) noexcept
         if (in_place != 0 && !advance(in_place))
             return true;
         left -= in_place;
-        if (left != 0 && !consume(owner_.staging().data(), left))
-            return true;
-        if (static_cast<std::size_t>(got) < wanted)
+        if (left != 0) {
+            const bool goes_on = list.next_count != 0
+                                     ? settle(std::span(list.next).first(list.next_count), left)
+                                     : consume(owner_.staging().data(), left);
+            if (!goes_on)
+                return true;
+        }
+        if (static_cast<std::size_t>(got) < list.wanted)
             return true; // drained: the next call would only say so
     }
     return any;
+}
+
+// Adds the FPDUs that should follow the one in hand, if they are as long as it. Of a Read Response, since what is left of the sink is its
+// peer's to fill until the Read is over: a wrong guess overwrites nothing there. No more than the staging buffer holds, to which such a
+// guess takes what it brought.
+void connection::foresee(scatter_list& list) noexcept
+{
+    const outstanding_read& read = reads_.front();
+    std::size_t left = read.is_uneven ? 0 : read.length - read.placed;
+    std::byte* at = read.sink + read.placed;
+    for (std::size_t room = context_impl::staging_size; left != 0 && list.next_count < list.max_foreseen;) {
+        foreseen& next = list.next[list.next_count];
+        next.target = at;
+        next.payload = std::min(payload_size_, left);
+        next.trailer = wire::pad_of(wire::tagged_size - wire::length_size + next.payload) + wire::crc_size;
+        if (next.size() > room)
+            return;
+        room -= next.size();
+        at += next.payload;
+        left -= next.payload;
+        list.add(next.target, next.payload);
+        list.add(next.behind.data(), next.trailer + wire::tagged_size);
+        ++list.next_count;
+    }
+}
+
+// Accounts for the `size` bytes that recvmsg put where FPDUs were foreseen. What is not as foreseen is staged, and placed from there.
+bool connection::settle(std::span<const foreseen> next, std::size_t size) noexcept
+{
+    for (; size != 0; next = next.subspan(1)) {
+        const foreseen& f = next.front();
+        if (phase_ != phase::payload || op_ != wire::opcode::read_response || target_ != f.target ||
+            payload_left_ != f.payload)
+            break;
+        const std::byte* from = f.behind.data();
+        const auto take = [&](std::byte* to, std::size_t most) {
+            const std::size_t part = std::min(size, most);
+            std::memcpy(to, from, part);
+            from += part;
+            size -= part;
+            return advance(part);
+        };
+        const std::size_t placed = std::min(size, f.payload);
+        size -= placed;
+        // Where it does not go on it has failed: amid a Read Response nothing is waited for.
+        if (!advance(placed) || !take(trailer_.data(), f.trailer) || !take(header_.data(), wire::tagged_size))
+            return false;
+    }
+    if (size == 0)
+        return true;
+    reads_.front().is_uneven = true;
+    std::byte* const staged = owner_.staging().data();
+    std::size_t have = 0;
+    const auto stage = [&](const std::byte* from, std::size_t most) {
+        const std::size_t part = std::min(size - have, most);
+        std::memcpy(staged + have, from, part);
+        have += part;
+    };
+    for (const foreseen& f : next) {
+        stage(f.target, f.payload);
+        stage(f.behind.data(), f.trailer + wire::tagged_size);
+    }
+    return consume(staged, size);
 }
 
 // Accounts for `size` bytes that recvmsg put where the vectors said.
