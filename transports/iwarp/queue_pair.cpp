@@ -11,23 +11,6 @@
 namespace verbena::iwarp {
 namespace {
 
-constexpr std::size_t min_segment = 128;     // RFC 5044 4.5: MULPDU is never below 128
-constexpr std::size_t largest_ulpdu = 65532; // 16 bits of length, kept a multiple of 4
-
-// RFC 5044 4.5, without markers: MULPDU = EMSS - (6 + EMSS mod 4).
-std::size_t payload_limit(int fd) noexcept
-{
-    int mss = 0;
-    socklen_t size = sizeof mss;
-    if (::getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &size) != 0 || mss <= 0)
-        mss = 1460;
-    const auto emss = static_cast<std::size_t>(mss);
-    const std::size_t overhead = 6 + emss % 4;
-    const std::size_t mulpdu =
-        std::min(emss > overhead + min_segment ? emss - overhead : min_segment, largest_ulpdu);
-    return (mulpdu - (wire::untagged_size - wire::length_size)) & ~std::size_t(7);
-}
-
 bool is_renewable(const verbs::grant& g, const domain& d) noexcept
 {
     const auto* const slot = static_cast<const steering::record*>(g.slot());
@@ -67,7 +50,7 @@ void connection::open(const agreement& a)
     agreed_ = a;
     reads_ = bounded_ring<outstanding_read>(std::max(1u, a.ord));
     peer_reads_ = bounded_ring<peer_read>(a.ird);
-    max_payload_ = payload_limit(fd_.get());
+    size_fpdus();
     if (a.initiator) {
         first_ = first_fpdu::owed;
         ring_doorbell();

@@ -220,6 +220,7 @@ private:
     bool start_next() noexcept;
     void add_segment() noexcept;
     void add_immediate() noexcept;
+    void size_fpdus() noexcept;
     void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
     bool flush() noexcept;
     bool hold_back() noexcept;
@@ -392,6 +393,7 @@ private:
         std::uint32_t segment_offset = 0;
     } sending_;
     std::size_t max_payload_ = 1024;
+    std::uint64_t since_sizing_ = 0; // octets of messages begun since the segment size was looked at
     static constexpr std::size_t max_batch = 32; // FPDUs built before a sendmsg
     using scratch_memory = std::array<std::byte, max_batch*(wire::max_header + 8) + 128>;
     std::unique_ptr<scratch_memory> scratch_; // headers and trailers of the batch

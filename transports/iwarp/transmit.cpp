@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <new>
 #include <sys/socket.h>
 #include <utility>
@@ -17,6 +19,25 @@ constexpr std::size_t max_batch_bytes = std::size_t(1) << 20;
 // Then others get their turn, however fast the peer takes what it is sent.
 constexpr unsigned max_sends_per_turn = 32;
 constexpr std::size_t max_bytes_per_turn = std::size_t(4) << 20;
+// The segment size follows the path and the peer's window; the latter bounds it at first: on loopback to half of what it is later.
+constexpr std::uint64_t sizing_interval = std::uint64_t(1) << 20;
+
+constexpr std::size_t min_segment = 128;     // RFC 5044 4.5: MULPDU is never below 128
+constexpr std::size_t largest_ulpdu = 65532; // 16 bits of length, kept a multiple of 4
+
+// RFC 5044 4.5, without markers: MULPDU = EMSS - (6 + EMSS mod 4).
+std::size_t payload_limit(int fd) noexcept
+{
+    int mss = 0;
+    socklen_t size = sizeof mss;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &size) != 0 || mss <= 0)
+        mss = 1460;
+    const auto emss = static_cast<std::size_t>(mss);
+    const std::size_t overhead = 6 + emss % 4;
+    const std::size_t mulpdu =
+        std::min(emss > overhead + min_segment ? emss - overhead : min_segment, largest_ulpdu);
+    return (mulpdu - (wire::untagged_size - wire::length_size)) & ~std::size_t(7);
+}
 
 } // namespace
 
@@ -37,6 +58,13 @@ void connection::add_vector(const std::byte* data, std::size_t size)
         vectors_.back().iov_len += size;
     else
         vectors_.push_back({const_cast<std::byte*>(data), size});
+}
+
+// Between messages, as those of a message are split evenly.
+void connection::size_fpdus() noexcept
+{
+    max_payload_ = payload_limit(fd_.get());
+    since_sizing_ = 0;
 }
 
 // Adds pad and CRC; `crc_so_far` covers header and payload.
@@ -162,6 +190,9 @@ bool connection::start_next() noexcept
             if (sending_.what == sending_message::kind::none)
                 continue;
         }
+        if (since_sizing_ >= sizing_interval)
+            size_fpdus();
+        since_sizing_ += sending_.length;
         const std::size_t n = std::max<std::size_t>(1, (sending_.length + max_payload_ - 1) / max_payload_);
         sending_.step = static_cast<std::uint32_t>(
             std::min(max_payload_, ((sending_.length + n - 1) / n + 7) & ~std::size_t(7)));
