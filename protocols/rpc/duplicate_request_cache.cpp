@@ -111,7 +111,8 @@ struct duplicate_request_cache::entry : list_hook {
 
 duplicate_request_options duplicate_request_options::within(std::size_t bytes) noexcept
 {
-    constexpr std::size_t heap_overhead = 24 + buckets_per_place * sizeof(void*); // of an entry and its reply
+    constexpr std::size_t heap_overhead =
+        24 + buckets_per_place * sizeof(void*); // of an entry and its reply, and its buckets
     constexpr std::size_t one = sizeof(duplicate_request_cache::entry) + usual_reply + heap_overhead;
     duplicate_request_options o;
     o.max_entries = std::min(bytes / one, most_entries);
@@ -132,10 +133,11 @@ public:
           usual_(options.max_reply != 0 ? duplicate_request_options::usual_reply : 0),
           own_(own),
           common_(common),
+          // Calls that wait for their turn are few, and of no age.
           bucket_count_(
-              buckets_per_place *
-              std::max<std::size_t>(own.places + common.places / std::max<std::size_t>(parts, 4), 4)),
-          // calloc() leaves pages out of memory until an entry stands in them.
+              (usual_ != 0 ? buckets_per_place : 1) *
+              std::max<std::size_t>(own.places + common.places / std::max<std::size_t>(parts, 4), 16)),
+          // calloc() leaves pages out of memory until an entry stands in them: of a part that is not used, all.
           buckets_(static_cast<entry**>(std::calloc(bucket_count_, sizeof(entry*))))
     {
         if (!buckets_)
@@ -266,7 +268,7 @@ private:
             v.here_.post_remote(v);
     }
 
-    entry*& bucket(std::uint64_t h) noexcept { return buckets_.get()[(h >> 32) * bucket_count_ >> 32]; }
+    entry*& bucket(std::uint64_t h) noexcept { return buckets_[(h >> 32) * bucket_count_ >> 32]; }
 
     // In a full table the next call releases the oldest entry, and the call after that the second one. By then both have left
     // the processor's caches. So each call fetches the second entry, and by the hash of the first one what that points to.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 
 namespace verbena::rpc {
 
@@ -54,6 +55,11 @@ task<result<void>> stream_call::join_arguments(std::size_t from)
         args_ = xdr::decoder(message_.second.subspan(from - border), {}, from);
         co_return result<void>();
     }
+    // What is read from its beginning once more, as to be compared, finds here what was put in one piece before.
+    if (joined_ && from == joined_from_ && !reads_joined()) {
+        args_ = joined_arguments();
+        co_return result<void>();
+    }
     const std::size_t wanted = std::min(behind, buffer_pool::min_size << (4 * joins_));
     if (from >= border || joined_behind_ == behind)
         co_return error(std::errc::message_size, "arguments end inside an item", from);
@@ -67,11 +73,25 @@ task<result<void>> stream_call::join_arguments(std::size_t from)
     connection_.payload_copied().add(size);
     connection_.expect_results(memory.size());
     joined_bytes_ += memory.size();
+    joined_from_ = from;
     joined_behind_ = wanted;
     joined_ = std::move(memory);
-    args_ =
-        xdr::decoder(std::span<const std::byte>(joined_.data(), size), message_.second.subspan(wanted), from);
+    args_ = joined_arguments();
     co_return result<void>();
+}
+
+xdr::decoder stream_call::joined_arguments() const noexcept
+{
+    const std::size_t size = message_.first.size() - joined_from_ + joined_behind_;
+    return {std::span<const std::byte>(joined_.data(), size), message_.second.subspan(joined_behind_),
+            joined_from_};
+}
+
+bool stream_call::reads_joined() const noexcept
+{
+    const std::byte* const at = args_.rest().data();
+    return std::greater_equal<>()(at, joined_.data()) &&
+           std::less_equal<>()(at, joined_.data() + joined_.size());
 }
 
 task<bool> stream_call::reserve_results(std::size_t size)

@@ -54,12 +54,18 @@ public:
     attachment& attached_at(std::size_t i) noexcept { return attached_[i]; }
 
 private:
+    /// What join_arguments() made, and what follows it in the second piece.
+    xdr::decoder joined_arguments() const noexcept;
+    /// Whether args() is at an item of that.
+    bool reads_joined() const noexcept;
+
     stream_connection& connection_;
     record message_;
     task_context context_;
     std::size_t expected_results_ = 0;
     lease block_;
     lease joined_;                  // arguments of two pieces in one
+    std::size_t joined_from_ = 0;   // its position in the record
     std::size_t joined_behind_ = 0; // bytes of the second piece in it
     std::size_t joined_bytes_ = 0;  // of all buffers that were taken for it
     unsigned joins_ = 0;

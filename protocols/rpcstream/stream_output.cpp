@@ -108,7 +108,7 @@ std::size_t stream_output::append(std::unique_ptr<stream_call> c)
             if (pad != 0 && !copy(std::span(zeros).first(pad)))
                 refer(std::span(zeros).first(pad), {});
         });
-    const std::size_t spared = is_copied ? c->unused_block() : 0;
+    const std::size_t spared = is_copied && !keep ? c->unused_block() : 0;
     // Segments go in order, so what the last one keeps alive outlives all before it.
     if (keep)
         segments_.back().keeper = std::move(c);

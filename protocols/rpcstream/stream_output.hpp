@@ -37,8 +37,8 @@ public:
 
     stream_output(buffer_pool& pool, counter& copied) noexcept : pool_(pool), payload_copied_(copied) {}
 
-    /// Queues the reply that stands in `c`'s results. How much of stream_call::unused_results() is free by that, since the results were
-    /// copied out of their block.
+    /// Queues the reply that stands in `c`'s results. Returns how much of stream_call::unused_results() is free by that: the block of
+    /// results that were copied out of it.
     std::size_t append(std::unique_ptr<stream_call> c);
     /// Queues `length` bytes of a record that begins there.
     void append(lease bytes, std::size_t length);

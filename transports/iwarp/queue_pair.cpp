@@ -2,8 +2,6 @@
 #include "queue_pair.hpp"
 
 #include <algorithm>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>

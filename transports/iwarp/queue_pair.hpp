@@ -221,6 +221,7 @@ private:
     void add_segment() noexcept;
     void add_immediate() noexcept;
     void size_fpdus() noexcept;
+    std::uint32_t fpdu_of(std::size_t length) const noexcept;
     void end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept;
     bool flush() noexcept;
     bool hold_back() noexcept;
@@ -392,6 +393,7 @@ private:
         std::uint8_t segment = 0;
         std::uint32_t segment_offset = 0;
     } sending_;
+    static constexpr std::size_t large_fpdu = 8192; // payload from which one recvmsg per FPDU beats a copy
     std::size_t max_payload_ = 1024;
     std::uint64_t since_sizing_ = 0; // octets of messages begun since the segment size was looked at
     static constexpr std::size_t max_batch = 32; // FPDUs built before a sendmsg

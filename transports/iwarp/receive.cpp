@@ -15,10 +15,9 @@
 namespace verbena::iwarp {
 namespace {
 
-constexpr std::size_t large_fpdu = 8192; // payload from which one recvmsg per FPDU beats a copy
 // Then others get their turn.
 constexpr int max_receives_per_poll = 32;
-constexpr std::size_t max_bytes_per_poll = std::size_t(4) << 20;
+constexpr std::size_t max_bytes_per_poll = std::size_t(1) << 20;
 // Messages that have memory and that nobody has been told of. A read of the socket may bring thousands, of 24 octets each.
 constexpr std::size_t max_untold_messages = 256;
 

@@ -274,6 +274,10 @@ bool connection::has_piece(const wire::read_request& r, std::uint32_t offset) no
         stores_->reader->put(std::move(b));
     }
     size = std::min(size, stores_->reader->buffer().size());
+    // Whole FPDUs where they are large, as the peer may expect the next one to be as long as the one before.
+    const std::size_t step = offset != 0 ? sending_.step : fpdu_of(r.size);
+    if (step >= large_fpdu && size < r.size - offset && size > step)
+        size -= size % step;
     const auto check = check_again(r.source_stag, at, size, verbs::access::remote_read, true);
     if (check.rule != nullptr) {
         fail_response(check);

@@ -67,6 +67,13 @@ void connection::size_fpdus() noexcept
     since_sizing_ = 0;
 }
 
+// The payload of each FPDU but the last of a message of so many octets: it is split evenly.
+std::uint32_t connection::fpdu_of(std::size_t length) const noexcept
+{
+    const std::size_t n = std::max<std::size_t>(1, (length + max_payload_ - 1) / max_payload_);
+    return static_cast<std::uint32_t>(std::min(max_payload_, ((length + n - 1) / n + 7) & ~std::size_t(7)));
+}
+
 // Adds pad and CRC; `crc_so_far` covers header and payload.
 void connection::end_fpdu(std::uint32_t crc_so_far, std::size_t ulpdu) noexcept
 {
@@ -193,9 +200,7 @@ bool connection::start_next() noexcept
         if (since_sizing_ >= sizing_interval)
             size_fpdus();
         since_sizing_ += sending_.length;
-        const std::size_t n = std::max<std::size_t>(1, (sending_.length + max_payload_ - 1) / max_payload_);
-        sending_.step = static_cast<std::uint32_t>(
-            std::min(max_payload_, ((sending_.length + n - 1) / n + 7) & ~std::size_t(7)));
+        sending_.step = fpdu_of(sending_.length);
         return true;
     }
     return false;

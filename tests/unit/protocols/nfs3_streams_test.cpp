@@ -184,8 +184,10 @@ BOOST_AUTO_TEST_CASE(short_replies_in_large_buffers_count_as_what_they_hold)
         append(calls, s.message(i, procedure::readdir, args));
     // What is copied to what waits for the socket holds nothing else.
     auto few = s.streams.connect();
+    const auto pauses = s.streams.server->stats().pauses.value();
     s.send_some(few, calls);
     BOOST_TEST(s.streams.pool.outstanding_bytes() < mebibyte);
+    BOOST_TEST(s.streams.server->stats().pauses.value() == pauses);
     for (int i = 0; i < 32; ++i)
         s.files.add(1, "another name " + std::to_string(i), file_type::regular);
     auto lister = s.streams.connect();

@@ -262,6 +262,19 @@ BOOST_FIXTURE_TEST_CASE(access_behind_open_does_not_ask_what_kind_of_file_it_is,
     BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
     BOOST_TEST(slow.looks == without);
 
+    // By the handle alone, without a name.
+    const auto file = client.open(client.opening("f"));
+    OPEN4args by_handle = client.opening("");
+    by_handle.claim.claim = open_claim_type4::fh;
+    const PUTFH4args there{client4::handle_of(file)};
+    slow.looks = 0;
+    out = client.call(there, by_handle);
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    const int by_open = std::exchange(slow.looks, 0);
+    out = client.call(there, by_handle, ask);
+    BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
+    BOOST_TEST(slow.looks == by_open);
+
     // A file that is made in a directory whose rights were asked for is none.
     out = client.call(root, folder, ask, client.creating("g"), ask);
     BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));

@@ -194,9 +194,34 @@ public:
             c.results().u32(static_cast<std::uint32_t>(++count));
             break;
         }
+        case 19: // returns an opaque<> behind a payload, read twice
+            if (!co_await read_twice(c))
+                co_return rpc::outcome::garbage_args;
+            break;
         default: co_return rpc::outcome::proc_unavail;
         }
         co_return rpc::outcome::success;
+    }
+    task<bool> read_twice(rpc::call& c)
+    {
+        const xdr::decoder entire = c.args();
+        for (int i = 0; i < 2; ++i) {
+            c.args() = entire;
+            (void)c.args().payload(1 << 20);
+            const std::size_t from = c.args().position();
+            std::span<const std::byte> text = c.args().opaque_var(60'000);
+            while (!c.args().ok()) {
+                const auto in_one_piece = co_await c.join_arguments(from);
+                if (!in_one_piece)
+                    co_return false;
+                ++joined;
+                text = c.args().opaque_var(60'000);
+            }
+            if (!co_await c.reserve_results(text.size() + 8))
+                co_return false;
+            c.results().opaque_var(text);
+        }
+        co_return true;
     }
     task<bool> until_go()
     {

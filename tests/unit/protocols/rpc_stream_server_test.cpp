@@ -269,6 +269,26 @@ BOOST_AUTO_TEST_CASE(several_payloads_of_a_call_and_of_its_reply)
     BOOST_TEST(s.pool.outstanding() == 0);
 }
 
+// As a call is that is to be compared with its repeat. What lies behind the border is short, or longer than what is joined at first.
+BOOST_AUTO_TEST_CASE(arguments_in_two_buffers_may_be_read_once_more)
+{
+    for (const std::size_t size : {200u, 30'000u}) {
+        served_streams s;
+        auto client = s.connect();
+        bytes arguments = opaque(64'400, 'p');
+        const bytes item = opaque(size, 'i');
+        append(arguments, item);
+        s.send(client, framed(call_of(1, 19, arguments)));
+        const auto reply = s.receive(client);
+        BOOST_REQUIRE(reply.size() == null_reply + 2 * item.size());
+        BOOST_TEST(std::equal(item.begin(), item.end(), reply.begin() + null_reply));
+        BOOST_TEST(std::equal(item.begin(), item.end(), reply.end() - std::ptrdiff_t(item.size())));
+        // What was joined is there still.
+        BOOST_TEST(s.program.joined == (size > 4096 ? 3 : 2));
+        BOOST_TEST(s.server->stats().payload_copied_bytes.value() <= 2 * (size + 4096));
+    }
+}
+
 // The owner of a payload may be anybody.
 BOOST_AUTO_TEST_CASE(a_stored_value_is_sent_from_where_it_is)
 {

@@ -172,6 +172,22 @@ BOOST_FIXTURE_TEST_CASE(much_that_is_not_as_foreseen, reader)
     BOOST_TEST(copied() <= 128 * kib);
 }
 
+// After the first guess that was wrong none is made: what it brought is the only copy.
+BOOST_FIXTURE_TEST_CASE(fpdus_of_uneven_lengths_are_copied_once, reader)
+{
+    into.assign(320 * kib, std::byte(0xee));
+    const bytes content = pattern(300 * kib, 3);
+    reading(into.data(), content.size());
+    const int room = 1 << 20;
+    BOOST_REQUIRE(::setsockopt(peer, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
+    std::vector<std::size_t> sizes;
+    for (std::size_t at = 0; at < content.size(); at += sizes.back())
+        sizes.push_back(std::min(content.size() - at, (sizes.size() % 2 == 0 ? 60 : 9) * kib));
+    arrives(peer, response(content, sizes));
+    is_placed(content);
+    BOOST_TEST(copied() <= 128 * kib);
+}
+
 // It comes octet for octet, and in parts that end anywhere.
 BOOST_FIXTURE_TEST_CASE(what_is_foreseen_comes_in_parts, reader)
 {
@@ -220,7 +236,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_foreseen_behind_the_sink, reader)
 }
 
 // However much comes at once, others have their turn.
-BOOST_FIXTURE_TEST_CASE(a_turn_receives_no_more_than_some_megabytes, reader)
+BOOST_FIXTURE_TEST_CASE(a_turn_receives_no_more_than_a_megabyte, reader)
 {
     pages memory(std::size_t(64) << 20);
     reading(memory.start, memory.size);
@@ -241,8 +257,8 @@ BOOST_FIXTURE_TEST_CASE(a_turn_receives_no_more_than_some_megabytes, reader)
             break;
     }
     endless = nullptr;
-    BOOST_TEST(most >= 2u << 20);
-    BOOST_TEST(most <= 5u << 20);
+    BOOST_TEST(most >= 1u << 20);
+    BOOST_TEST(most <= (1u << 20) + 256 * kib);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

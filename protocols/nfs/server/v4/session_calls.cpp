@@ -37,8 +37,8 @@ task<nfsstat4> renew_lease(server_commons& commons, session& s)
     co_return nfsstat4::badsession;
 }
 
-// Of the first `operations` behind SEQUENCE of the COMPOUND of `c`, which begins at `entire`. seq_false_retry: it has fewer that can be
-// read. delay: there is no memory to join what came in two pieces. Where the transport can't join them, `digest` ends before
+// Puts the first `operations` behind SEQUENCE into `digest`, of the COMPOUND of `c`, which begins at `entire`. seq_false_retry: it has
+// fewer that can be read. delay: there is no memory to join what came in two pieces. Where the transport can't join them, `digest` ends before
 // them. Reads the arguments anew; the call is not run.
 task<nfsstat4> digest_call(rpc::call& c, xdr::decoder entire, std::uint32_t operations, call_digest& digest)
 {
@@ -84,8 +84,8 @@ task<bool> note_operations(rpc::call& c, xdr::decoder entire, std::uint32_t oper
 {
     call_digest digest;
     const nfsstat4 status = co_await digest_call(c, entire, operations, digest);
-    slot.note(digest);
-    co_return status == nfsstat4::ok&& digest.operations() == operations;
+    slot.set_digest(digest);
+    co_return (status == nfsstat4::ok) && (digest.operations() == operations);
 }
 
 // Each stays set for as long as its cause is there: a client repairs it, and would do so for ever if one stayed longer.
@@ -218,10 +218,7 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
     task<void> running = run_operations(k);
     co_await running;
     // The last operation may have waited without a time of its own: it ends in a later turn.
-    const time_point turn = server.here.reactor().now();
-    s->heard(std::max(k.ended, turn));
-    if (k.ended >= turn)
-        c.set_ended(k.ended);
+    s->heard(std::max(k.ended, server.here.reactor().now()));
     if (k.dropped && !k.changed)
         co_return rpc::outcome::drop;
     if (!k.results.ok())
@@ -242,6 +239,8 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
         const rpc::kept_results kept(c, start);
         slot.finish(kept.bytes(), kept.items());
     }
+    if (k.ended >= server.here.reactor().now()) // nothing has waited since
+        c.set_ended(k.ended);
     co_return k.dropped ? rpc::outcome::drop : rpc::outcome::success;
 }
 

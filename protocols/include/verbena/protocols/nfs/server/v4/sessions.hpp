@@ -314,7 +314,7 @@ public:
         digest_.add(operation, bytes);
     }
     /// Instead: all operations that were read.
-    void note(const call_digest& all) noexcept { digest_ = all; }
+    void set_digest(const call_digest& all) noexcept { digest_ = all; }
     /// The call has changed something: whatever becomes of it, it does not run again.
     void counts() noexcept { counts_ = true; }
     /// The call has run, and nothing is kept.
