@@ -258,6 +258,19 @@ BOOST_FIXTURE_TEST_CASE(access_behind_open_does_not_ask_what_kind_of_file_it_is,
     slow.looks = 0;
     out = client.call(root, folder, client.opening("f"));
     const int without = std::exchange(slow.looks, 0);
+    BOOST_TEST(without == 0); // nor what its directory is like: who found the name tells it
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    const change_info4 told = out.good<OPEN4res>().cinfo;
+    out = client.call(root, folder, GETATTR4args{{attribute::change}});
+    out.good<PUTROOTFH4res>();
+    out.good<LOOKUP4res>();
+    attributes values;
+    BOOST_TEST_REQUIRE(decode_attributes(out.good<GETATTR4res>().obj_attributes, values));
+    BOOST_TEST(told.atomic);
+    BOOST_TEST(told.before == values.change);
+    BOOST_TEST(told.after == values.change);
+    slow.looks = 0;
     out = client.call(root, folder, client.opening("f"), ask);
     BOOST_TEST_REQUIRE((out.status() == nfsstat4::ok));
     BOOST_TEST(slow.looks == without);

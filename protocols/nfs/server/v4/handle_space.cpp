@@ -213,7 +213,7 @@ void tell_unknown(const pseudo_node& directory, std::string_view name, const rpc
 } // namespace
 
 task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& directory, std::string_view name,
-                                        object& to)
+                                        object& to, std::optional<storage::attributes>* searched)
 {
     if (const nfsstat4 status = check_name(name); status != nfsstat4::ok)
         co_return status;
@@ -243,6 +243,8 @@ task<nfsstat4> handle_space::find_child(const rpc::call& c, const object& direct
     if (found && place != nullptr)
         co_return nfsstat4::access;
     if (found) {
+        if (searched != nullptr)
+            *searched = found->directory;
         object there = directory.other(found->found.handle, found->found.attrs);
         if (const auto& attrs = found->found.attrs; exports_.has_nested(*there.exported)) {
             const pseudo_node* const covering = co_await place_covering(there, attrs ? &*attrs : nullptr);

@@ -68,7 +68,9 @@ public:
 
     // --- Names
 
-    task<nfsstat4> find_child(const rpc::call& c, const object& directory, std::string_view name, object& to);
+    /// `searched`: what the directory was like right before, where the back end has told it with the name.
+    task<nfsstat4> find_child(const rpc::call& c, const object& directory, std::string_view name, object& to,
+                              std::optional<storage::attributes>* searched = nullptr);
     task<nfsstat4> find_parent(const rpc::call& c, const object& of, object& to);
 
     // --- Exports within exports

@@ -142,7 +142,10 @@ task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to)
 {
     const object directory = k.current;
     if (args.claim.claim == open_claim_type4::null || args.claim.claim == open_claim_type4::delegate_cur) {
-        nfsstat4 status = co_await k.server.handles.find_child(k.c, directory, args.claim.file, to.file);
+        // Seen before the name was: a name that came or went since changes it once more.
+        std::optional<storage::attributes> searched;
+        nfsstat4 status =
+            co_await k.server.handles.find_child(k.c, directory, args.claim.file, to.file, &searched);
         if (status == nfsstat4::noent && args.claim.claim == open_claim_type4::delegate_cur &&
             !directory.is_pseudo()) {
             task<nfsstat4> finding = find_by_delegation(k, args.claim.delegate_stateid, to);
@@ -152,12 +155,13 @@ task<nfsstat4> find_to_open(compound& k, const OPEN4args& args, open_target& to)
             co_return status == nfsstat4::symlink ? nfsstat4::notdir : status;
         if (to.file.is_pseudo())
             co_return nfsstat4::isdir;
-        if (!directory.is_pseudo()) {
-            const auto attrs = co_await directory.backend().getattr(directory.request, directory.file);
-            if (attrs) {
-                to.directory.before = to.directory.after = change_of(*attrs);
-                to.directory.atomic = true; // one look, and nothing is changed
-            }
+        if (!directory.is_pseudo() && !searched) {
+            if (const auto attrs = co_await directory.backend().getattr(directory.request, directory.file))
+                searched = *attrs;
+        }
+        if (searched) {
+            to.directory.before = to.directory.after = change_of(*searched);
+            to.directory.atomic = true; // one look, and nothing is changed
         }
     } else {
         to.file = directory;
