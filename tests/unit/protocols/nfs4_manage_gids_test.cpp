@@ -184,12 +184,14 @@ BOOST_FIXTURE_TEST_CASE(a_lease_is_whole_after_an_operation_without_a_time, fixt
     BOOST_REQUIRE(of_file);
     const auto c = begin(client.sequence(1), PUTROOTFH4args(), GETATTR4args{{attribute::size}},
                          PUTFH4args{of_file->bytes()});
+    const auto before = time_of_calls();
     pass(1900ms);
     BOOST_TEST(!c->is_done);
     source.answer();
     turns();
     BOOST_TEST_REQUIRE(c->is_done);
     BOOST_TEST(answer_of(*c).status() == nfsstat4::ok);
+    BOOST_TEST((time_of_calls() - before == 1900ms));
     const auto state = commons->sessions.find(client.session)->state();
     BOOST_TEST((commons->sessions.last_heard(state) == clock.now()));
 }

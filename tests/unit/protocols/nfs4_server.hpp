@@ -171,6 +171,13 @@ struct nfs4_fixture {
         BOOST_REQUIRE(c.header_of_reply.success());
         return answer4(in);
     }
+    /// What all calls took, from the whole call to the whole reply.
+    std::chrono::nanoseconds time_of_calls() const
+    {
+        histogram_snapshot all;
+        dispatcher->for_each([&](const auto&, const rpc::procedure_stats& of) { of.latency.add_to(all); });
+        return std::chrono::nanoseconds(all.sum_nanoseconds);
+    }
     std::unique_ptr<memory_call> prepare(std::uint32_t minor,
                                          const std::function<void(compound_request&)>& write)
     {

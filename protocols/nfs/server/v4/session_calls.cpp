@@ -229,15 +229,20 @@ task<rpc::outcome> serve_in_session(server_parts& server, rpc::call& c, compound
                                c.results().position() - start <= s->fore().maxresponsesize_cached);
     if (!may_be_kept) {
         slot.finish();
-    } else if (!sequence.cachethis && slot.finish_unless_waited_for()) {
-        // Nobody wants it.
-    } else if (!sequence.cachethis && !co_await note_operations(c, entire, k.read, slot)) {
-        slot.finish(); // the repeat could not be compared
-    } else if (c.results().payloads().empty()) {
-        slot.finish(c.results().bytes().subspan(start), {});
-    } else {
-        const rpc::kept_results kept(c, start);
-        slot.finish(kept.bytes(), kept.items());
+    } else if (sequence.cachethis || !slot.finish_unless_waited_for()) {
+        bool can_be_compared = true;
+        if (!sequence.cachethis) {
+            task<bool> noting = note_operations(c, entire, k.read, slot);
+            can_be_compared = co_await noting;
+        }
+        if (!can_be_compared) {
+            slot.finish();
+        } else if (c.results().payloads().empty()) {
+            slot.finish(c.results().bytes().subspan(start), {});
+        } else {
+            const rpc::kept_results kept(c, start);
+            slot.finish(kept.bytes(), kept.items());
+        }
     }
     if (k.ended >= server.here.reactor().now()) // nothing has waited since
         c.set_ended(k.ended);
