@@ -168,9 +168,9 @@ BOOST_FIXTURE_TEST_CASE(a_disk_that_hangs_is_named_and_closed_when_it_answers, f
     BOOST_TEST(has(later, "device vm1: /srv/disk (disk) has not answered for "), later);
     BOOST_TEST(slow.opened == 0);
     disk::let_go(slow.hangs_at_open);
-    until([&] { return slow.opened == 1 && slow.closed == 1; });
+    until([&] { return slow.opened >= 1 && slow.closed >= 1; });
     BOOST_TEST(refusal(patient, {config("vm1", slow_module)}) == "opened");
-    until([&] { return slow.closed == 2; });
+    until([&] { return slow.closed >= 2; });
 }
 
 // Or it would be open, and locked, behind a reload that has failed.

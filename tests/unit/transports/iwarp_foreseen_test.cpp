@@ -65,6 +65,10 @@ struct reader : with_grants {
     {
         start();
         peer = connected();
+        ask(memory, size);
+    }
+    void ask(std::byte* memory, std::size_t size)
+    {
         write(peer, crc(ready));
         const verbs::segment sink{memory, std::uint32_t(size), 0};
         verbs::send_request r;
@@ -118,6 +122,44 @@ struct reader : with_grants {
     int peer = -1;
     std::string tag;
     std::uint64_t offset = 0;
+};
+
+// All connections share receives, which come when the test says so.
+struct short_of_receives : reader, verbs::receive_supply {
+    ~short_of_receives() { queue_pair.reset(); }
+    void receive_wanted() noexcept override {}
+    void receive_returned(std::uint64_t) noexcept override { ++returned; }
+    void begin()
+    {
+        start(false);
+        tasks->spawn([this]() -> task<void> {
+            verbs::shared_receive_queue_options o;
+            o.supply = this;
+            auto made = co_await domain->make_shared_receive_queue(o);
+            BOOST_REQUIRE(made);
+            shared = std::move(*made);
+        });
+        until([&] { return shared != nullptr; });
+        tasks->spawn([&] { return serve(); });
+    }
+    // Sends of 50 octets with these patterns.
+    static bytes sends(std::initializer_list<unsigned> seeds)
+    {
+        bytes all;
+        unsigned number = 0;
+        for (const unsigned seed : seeds) {
+            bytes one = fpdu("4143 00000000 00000000" + hex(++number, 8) + "00000000", 50);
+            std::ranges::copy(pattern(50, seed), one.begin() + 20);
+            all = std::move(all) + one;
+        }
+        return all;
+    }
+    std::size_t received() const
+    {
+        return std::size_t(
+            std::ranges::count(handler.seen, verbs::opcode::receive, &verbs::completion::opcode));
+    }
+    std::size_t returned = 0;
 };
 
 } // namespace
@@ -233,6 +275,46 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_foreseen_behind_the_sink, reader)
     arrives(peer, response(content, {16 * kib, 16 * kib, 8 * kib}) + send + writes);
     is_placed(content);
     BOOST_TEST(handler.seen.size() == 2u);
+}
+
+// What was read ahead of one connection's message without memory has the one place for that. A peer that sends amid its response
+// brings another one there.
+BOOST_FIXTURE_TEST_CASE(nothing_is_foreseen_while_another_connection_waits_for_memory, short_of_receives)
+{
+    begin();
+    const int other = connected();
+    const auto of_other = std::move(queue_pair);
+    arrives(other, sends({1, 2, 3}));
+    BOOST_TEST(received() == 0u);
+    peer = connected();
+    const bytes content = pattern(64 * kib);
+    ask(into.data(), content.size());
+    write(peer, response(content, {16 * kib, 16 * kib, 16 * kib, 16 * kib}, sends({4, 5, 6})));
+    const auto turns = [&] {
+        for (int i = 0; i < 100; ++i)
+            shard->turn();
+    };
+    turns();
+    BOOST_TEST(received() == 0u);
+    std::vector<bytes> rooms(8, bytes(100));
+    for (std::size_t i = 0; i < rooms.size(); ++i) {
+        const verbs::receive_request r{i, {rooms[i].data(), 100, 0}};
+        BOOST_REQUIRE(shared->post_receive({&r, 1}));
+        turns();
+    }
+    is_placed(content);
+    BOOST_TEST(of_other->connected());
+    std::vector<unsigned> of_first, of_second; // each in its order
+    for (const verbs::completion& c : handler.seen) {
+        if (c.opcode != verbs::opcode::receive)
+            continue;
+        for (unsigned seed = 1; seed <= 6; ++seed) {
+            if (std::ranges::equal(std::span(rooms[c.id]).first(50), pattern(50, seed)))
+                (seed <= 3 ? of_first : of_second).push_back(seed);
+        }
+    }
+    BOOST_TEST(of_first == (std::vector<unsigned>{1, 2, 3}), boost::test_tools::per_element());
+    BOOST_TEST(of_second == (std::vector<unsigned>{4, 5, 6}), boost::test_tools::per_element());
 }
 
 // However much comes at once, others have their turn.
