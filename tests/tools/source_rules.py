@@ -284,6 +284,25 @@ def no_owning_temporary_inside_co_await():
                 yield f"{name}:{page.count(chr(10), 0, block.start(1)) + line}: {coroutines.FORMS[form]}"
 
 
+def members_of_awaited_results(source):
+    """The lines where a test that is a template has a member of `(co_await ...)`."""
+    for test in re.finditer(r"^BOOST_(?:DATA_TEST_CASE|\w*TEST_CASE_TEMPLATE)\w*\((?:[^\n]*\}$|.*?^\})", source, re.M | re.S):
+        for found in re.finditer(r"\(co_await ", test[0]):
+            depth, at = 1, found.end()
+            while depth and at < len(test[0]):
+                depth += {"(": 1, ")": -1}.get(test[0][at], 0)
+                at += 1
+            if test[0].startswith((".", "->"), at):
+                yield source.count("\n", 0, test.start() + found.start()) + 1
+
+
+def tests_of_many_data_name_what_they_await():
+    """a test of many data, which is a template, has no member of `(co_await ...)`: g++ 12 does not parse that; give what was awaited a name"""
+    for name in code():
+        for line in members_of_awaited_results(text(name)):
+            yield f"{name}:{line}"
+
+
 def handlers_take_whole_batches():
     """a handler takes its whole batch of completions (core/verbs/verbs.hpp): nothing leaves the loop of an on_completions()"""
     begin = re.compile(r"\bon_completions\([^;{]*\)[^;{]*\{")
@@ -356,7 +375,8 @@ RULES = (spdx_line_first, no_path_of_one_machine, layers_include_only_what_stand
          awaitables_answer_the_same_questions, public_declarations_say_what_they_are, each_unit_test_is_listed,
          each_unit_test_is_a_suite_of_its_name, operator_new_is_replaced_by_one, each_mutant_fits_its_source, links_in_documents_lead_somewhere,
          prose_is_not_wider_than_120_columns,
-         readme_shows_a_program_that_is_built, howtos_show_code_of_examples, no_owning_temporary_inside_co_await, handlers_take_whole_batches,
+         readme_shows_a_program_that_is_built, howtos_show_code_of_examples, no_owning_temporary_inside_co_await,
+         tests_of_many_data_name_what_they_await, handlers_take_whole_batches,
          standard_names_have_their_headers, limits_of_python_tests_grow_with_slow)
 
 

@@ -22,6 +22,17 @@ def includes(name, *headers):
     return faults(name, *(f"#include <verbena/protocols/nfs/{header}>" for header in headers))
 
 
+class TestsOfManyData(unittest.TestCase):
+    def test_a_member_of_what_is_awaited_is_found_where_the_test_is_a_template(self):
+        body = "{\n    BOOST_TEST((co_await d.flush()).has_value());\n}\n"
+        self.assertEqual(list(source_rules.members_of_awaited_results("\nBOOST_DATA_TEST_CASE(a_test, many, one)\n" + body)), [4])
+        self.assertEqual(list(source_rules.members_of_awaited_results("BOOST_AUTO_TEST_CASE(a_test)\n" + body)), [])
+        of_one_line = "BOOST_DATA_TEST_CASE(by_a_function, many, one) { is_tested_by(one); }\n"
+        self.assertEqual(list(source_rules.members_of_awaited_results(of_one_line + "BOOST_AUTO_TEST_CASE(a_test)\n" + body)), [])
+        named = body.replace("(co_await d.flush()).has_value()", "succeeded(co_await d.flush())")
+        self.assertEqual(list(source_rules.members_of_awaited_results("BOOST_DATA_TEST_CASE(a_test, many, one)\n" + named)), [])
+
+
 class VersionsOfNfs(unittest.TestCase):
     def test_what_versions_share_and_version_3_do_not_know_version_4(self):
         for name in ("protocols/nfs/server/state_home.cpp", HEADERS + "server/state_home.hpp", "protocols/nfs/server/metrics.hpp",

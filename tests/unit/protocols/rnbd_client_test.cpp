@@ -274,7 +274,7 @@ BOOST_DATA_TEST_CASE(a_request_takes_the_path_that_the_policy_says,
         scope writing(*f.shard);
         writing.spawn([&]() -> task<void> {
             const std::vector<std::byte> bytes(512);
-            BOOST_TEST((co_await (*opened)->write(0, bytes)).has_value());
+            BOOST_TEST(rnbd_test::succeeded(co_await (*opened)->write(0, bytes)));
         });
         co_await sleep_for(1ms);
         const auto reads_by_the_busy_path = [&] {
@@ -287,7 +287,7 @@ BOOST_DATA_TEST_CASE(a_request_takes_the_path_that_the_policy_says,
         const std::uint64_t before = reads_by_the_busy_path();
         std::vector<std::byte> bytes(512);
         for (int i = 0; i < 10; ++i)
-            BOOST_TEST((co_await (*opened)->read(0, bytes)).has_value());
+            BOOST_TEST(rnbd_test::succeeded(co_await (*opened)->read(0, bytes)));
         BOOST_TEST(reads_by_the_busy_path() - before == (in_turn ? 5u : 0u));
         goes_on.set();
         co_await writing.join();
@@ -346,7 +346,7 @@ BOOST_DATA_TEST_CASE(a_device_that_is_another_one, boost::unit_test::data::make(
         f.disk.told = before;
         f.begin();
         co_await sleep_for(5s);
-        BOOST_TEST((co_await d.write(0, bytes)).has_value());
+        BOOST_TEST(rnbd_test::succeeded(co_await d.write(0, bytes)));
     });
 }
 
@@ -380,7 +380,7 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_has_is_waited_for,
         BOOST_TEST((session.paths().front().state == rtrs::path_state::connected));
         BOOST_TEST(!ended);
         if (leaves)
-            BOOST_TEST((co_await other_blocks.close(std::move(*taken))).has_value());
+            BOOST_TEST(rnbd_test::succeeded(co_await other_blocks.close(std::move(*taken))));
         co_await writing.join();
         const duration took = *ended - begun;
         if (leaves) {
@@ -407,7 +407,7 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user,
         BOOST_REQUIRE(opened);
         rnbd::device& d = **opened;
         const std::vector<std::byte> bytes(512);
-        BOOST_TEST((co_await d.write(0, bytes)).has_value());
+        BOOST_TEST(rnbd_test::succeeded(co_await d.write(0, bytes)));
         co_await f.end();
         f.disk.told.size /= 2;
         ++f.disk.told.run;
@@ -422,7 +422,7 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user,
         BOOST_TEST(!d.usable());
         BOOST_TEST(is(co_await d.begin_anew(), std::errc::operation_not_permitted));
         BOOST_TEST(!d.usable());
-        BOOST_TEST((co_await other_blocks.close(std::move(*taken))).has_value());
+        BOOST_TEST(rnbd_test::succeeded(co_await other_blocks.close(std::move(*taken))));
         BOOST_TEST(is(co_await d.write(0, bytes), std::errc::operation_not_permitted));
         // Nor does it come back to them with a later session.
         co_await f.end();
@@ -443,10 +443,10 @@ BOOST_DATA_TEST_CASE(a_device_that_somebody_else_had_is_for_a_new_user,
         BOOST_TEST(done.has_value());
         BOOST_TEST(d.usable());
         BOOST_TEST(d.properties().size == 32u << 20);
-        BOOST_TEST((co_await d.write(0, bytes)).has_value());
+        BOOST_TEST(rnbd_test::succeeded(co_await d.write(0, bytes)));
         const auto flushed = co_await d.flush();
         BOOST_TEST((!flushed && rnbd::is_loss(flushed.error())));
-        BOOST_TEST((co_await d.begin_anew()).has_value()); // it is open
+        BOOST_TEST(rnbd_test::succeeded(co_await d.begin_anew())); // it is open
         co_await other.close();
     });
 }

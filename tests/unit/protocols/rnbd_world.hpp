@@ -21,6 +21,13 @@
 
 namespace verbena::rnbd_test {
 
+/// In a test of many data, which is a template: g++ 12 does not parse a member of `(co_await ...)` there.
+template<class T>
+bool succeeded(const result<T>& done)
+{
+    return done.has_value();
+}
+
 inline std::unique_ptr<storage::block_backend> ram_disk(std::uint64_t size)
 {
     ramblk::ramblk_options o;
