@@ -18,7 +18,7 @@ ADDRESS = "127.{}.{}.{}".format(os.getpid() >> 16 & 63 | 64, os.getpid() >> 8 & 
 CONFIG = """\
 [daemon]
 state = "{folder}/state"
-shards = 1
+shards = {shards}
 control = "off"
 
 [metrics]
@@ -42,7 +42,7 @@ class Doctor(daemon.DaemonTest):
     def write(self, name="c.toml", more="", **other):
         path = os.path.join(self.folder, name)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(CONFIG.format(**{"folder": self.folder, "address": ADDRESS, "more": more, **other}))
+            file.write(CONFIG.format(**{"folder": self.folder, "address": ADDRESS, "shards": daemon.shards(1), "more": more, **other}))
         return path
 
     def run_doctor(self, *arguments):
