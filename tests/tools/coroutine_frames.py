@@ -4,7 +4,7 @@
 
 A frame begins with the address of its resume function; std::coroutine_handle relies on that. For
 `while (...) if (a || !co_await b) co_return ...;` g++ 12.2 was seen to leave a gap of 8 bytes in front, and
-the first resumption reads a wrong state. The layout is the front end's, so -O0 shows it for every level.
+the first resumption reads a wrong state; so does `if (!co_await b) co_return error(...); co_return ...;`, though seldom. The layout is the front end's, so -O0 shows it for every level.
 The cure: name the awaited value first, `const bool x = co_await b;`. Authors have the same as verbena-check-coroutines."""
 import importlib.machinery
 import importlib.util

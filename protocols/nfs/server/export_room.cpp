@@ -10,7 +10,9 @@ namespace verbena::nfs {
 
 task<result<void>> export_room::wait_for_end()
 {
-    if (!co_await ends_.wait("its time to ask for the room of an export"))
+    // Named, or g++ 12 lays the frame out wrongly (coroutine_frames.py).
+    const bool ends = co_await ends_.wait("its time to ask for the room of an export");
+    if (!ends)
         co_return error(std::errc::operation_canceled, "");
     co_return result<void>();
 }

@@ -695,7 +695,8 @@ BOOST_AUTO_TEST_CASE(buffers_that_outlive_a_client_for_long_are_left_to_who_has_
         {
             auto made = co_await rpc::connect("loop://server", o);
             BOOST_TEST_REQUIRE(bool(made));
-            kept = new lease(co_await made->acquire(4096));
+            lease block = co_await made->acquire(4096);
+            kept = new lease(std::move(block));
             co_await made->close();
         }
         const time_point begun = w.clock().now();

@@ -240,8 +240,11 @@ public:
     {
         BOOST_REQUIRE((c.decode_header() == rpc::call_verdict::good));
         ++served;
-        if (waits && !co_await go.wait())
-            co_return false;
+        if (waits) {
+            const bool goes = co_await go.wait();
+            if (!goes)
+                co_return false;
+        }
         rpc::encode(c.results(),
                     rpc::reply_header::accepted_with(c.header().xid, rpc::accept_status::success));
         co_return true;

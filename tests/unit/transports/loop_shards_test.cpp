@@ -159,7 +159,8 @@ run_of_traffic traffic(std::uint64_t seed, const loop::conditions& conditions)
         for (int round = 0; round < 20; ++round) {
             connection n;
             const shard& there = round % 2 == 0 ? f.a : f.b;
-            const bool up = co_await (round % 2 == 0 ? f.to_a(n) : f.to_b(n));
+            auto connecting = round % 2 == 0 ? f.to_a(n) : f.to_b(n);
+            const bool up = co_await std::move(connecting);
             if (up) {
                 const auto other_end = [&]() -> task<void> {
                     const std::uint64_t arrived = co_await talk(*n.s, n.s_seen);
