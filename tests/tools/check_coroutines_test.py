@@ -22,7 +22,7 @@ BAD = (
     ("branch of", "co_return done ? ok() : co_await rest(x, y ? 1 : 2);"),
     ("what ?: makes", "const bool up = co_await (first ? to_a(n) : to_b(n));"),
     ("initialiser of a new", "kept = new lease(co_await pool.acquire(4096));"),
-    ("initialiser of a new", "kept = new a::list<lease>(co_await pool.acquire(4096));"),
+    ("initialiser of a new", "kept = new a::map<int, lease>(co_await pool.acquire(4096));"),
     ("captures by value", "co_await run([name] { use(name); });"),
     ("captures by value", "co_await run([this, held = std::move(held)]() mutable { use(held); });"),
     ("captures by value", "const auto x = co_await run(\n    1,\n    [=](int n) -> int { return n; });"),
@@ -55,6 +55,7 @@ GOOD = (
     "if (a ? b : c) (void)co_await wait();",
     "co_await (own ? *own : shared).acquire(size); co_await wait(a ? 1 : 2);",
     "auto made = std::make_unique<lease>(co_await pool.acquire(4096)); use(new lease(1), co_await wait());",
+    "use(new lease, other(co_await wait())); co_await (first ? to_a : to_b)(n);",
     "if (stopped() || !co_await wait()) co_return;", # in no loop
     "while (co_await wait()) use(1);",
     "for (auto& each : all) { const bool done = co_await each; if (a || !done) co_return; }",

@@ -287,12 +287,13 @@ def no_owning_temporary_inside_co_await():
 def members_of_awaited_results(source):
     """The lines where a test that is a template has a member of `(co_await ...)`."""
     for test in re.finditer(r"^BOOST_(?:DATA_TEST_CASE|\w*TEST_CASE_TEMPLATE)\w*\((?:[^\n]*\}$|.*?^\})", source, re.M | re.S):
-        for found in re.finditer(r"\(co_await ", test[0]):
+        body = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), test[0])
+        for found in re.finditer(r"\(\s*co_await\b", body):
             depth, at = 1, found.end()
-            while depth and at < len(test[0]):
-                depth += {"(": 1, ")": -1}.get(test[0][at], 0)
+            while depth and at < len(body):
+                depth += {"(": 1, ")": -1}.get(body[at], 0)
                 at += 1
-            if test[0].startswith((".", "->"), at):
+            if body[at:].lstrip().startswith((".", "->")):
                 yield source.count("\n", 0, test.start() + found.start()) + 1
 
 

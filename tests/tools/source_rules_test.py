@@ -27,6 +27,10 @@ class TestsOfManyData(unittest.TestCase):
         body = "{\n    BOOST_TEST((co_await d.flush()).has_value());\n}\n"
         self.assertEqual(list(source_rules.members_of_awaited_results("\nBOOST_DATA_TEST_CASE(a_test, many, one)\n" + body)), [4])
         self.assertEqual(list(source_rules.members_of_awaited_results("BOOST_AUTO_TEST_CASE(a_test)\n" + body)), [])
+        wrapped = body.replace(").has", ")\n        .has")
+        self.assertEqual(list(source_rules.members_of_awaited_results("BOOST_DATA_TEST_CASE(a_test, many, one)\n" + wrapped)), [3])
+        comment = body.replace("BOOST_TEST", "// BOOST_TEST")
+        self.assertEqual(list(source_rules.members_of_awaited_results("BOOST_DATA_TEST_CASE(a_test, many, one)\n" + comment)), [])
         of_one_line = "BOOST_DATA_TEST_CASE(by_a_function, many, one) { is_tested_by(one); }\n"
         self.assertEqual(list(source_rules.members_of_awaited_results(of_one_line + "BOOST_AUTO_TEST_CASE(a_test)\n" + body)), [])
         named = body.replace("(co_await d.flush()).has_value()", "succeeded(co_await d.flush())")

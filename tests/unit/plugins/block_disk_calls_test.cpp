@@ -171,6 +171,8 @@ BOOST_FIXTURE_TEST_CASE(a_disk_that_hangs_is_named_and_closed_when_it_answers, f
     until([&] { return slow.opened >= 1 && slow.closed >= 1; });
     BOOST_TEST(refusal(patient, {config("vm1", slow_module)}) == "opened");
     until([&] { return slow.closed >= 2; });
+    BOOST_TEST(slow.opened == 2);
+    BOOST_TEST(slow.closed == 2);
 }
 
 // Or it would be open, and locked, behind a reload that has failed.

@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(a_sync_that_fails_late_has_clients_write_again)
                       {[&] { return s.now; },
                        [&](duration) {
                            ::usleep(1000);
-                           if (syncfs_is_waiting) // what is asked before it has its time
+                           if (syncfs_is_waiting) // what comes before the sync is not to run out of time
                                s.now += std::chrono::seconds(5);
                            s.shard->turn();
                        }});
