@@ -279,11 +279,13 @@ BOOST_AUTO_TEST_CASE(a_sync_that_fails_late_has_clients_write_again)
         check(s.write_unstably(file, "there") == 0, "it is written");
         const std::uint64_t verifier = s.fs->write_verifier();
         syncfs_waits = true;
+        int turns = 0;
         suspension by(s.tree, nullptr, served::quick(),
                       {[&] { return s.now; },
                        [&](duration) {
                            ::usleep(1000);
-                           if (syncfs_is_waiting) // what comes before the sync is not to run out of time
+                           // What comes before the sync is not to run out of time, and the test ends where none comes.
+                           if (syncfs_is_waiting || ++turns > 60'000)
                                s.now += std::chrono::seconds(5);
                            s.shard->turn();
                        }});
